@@ -1,0 +1,1 @@
+"""Tools, sandbox, policy, the session loop and the terminal."""

@@ -1,0 +1,1 @@
+"""The constitutional loop: SOUL, endpoints, critic, revision, preference pairs."""

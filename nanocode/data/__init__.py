@@ -1,0 +1,1 @@
+"""Sources, deduplication, shards, packing: from documents to batches of token ids."""

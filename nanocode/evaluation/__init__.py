@@ -1,0 +1,1 @@
+"""Bits per byte, agent tasks, SOUL adherence, preference accuracy, intervals."""

@@ -1,0 +1,1 @@
+"""Jitted prefill and decoding with a key-value cache."""

@@ -1,0 +1,1 @@
+"""Agentic task families with checkable end states."""

@@ -1,0 +1,1 @@
+"""Optimizer, schedules, losses, checkpoints and the one training loop."""
