@@ -1,0 +1,82 @@
+"""Paths in a workspace that the agent must never write, whether they exist yet or not.
+
+Git runs hooks and configuration, we read ``.nanocode`` and the constitution: whoever can write them from inside a sandbox
+runs code outside of it later. Existing ones are mounted read-only; one that a command newly made is renamed out of the
+way, never deleted, because a command can move precious data there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+PROTECTED_NAMES = frozenset({".git", ".nanocode", "soul.md"})
+BLOCKED_SUFFIX = ".blocked"
+
+
+def is_protected(path: str | PurePosixPath) -> bool:
+    """Whether a path relative to the workspace names a protected file or folder, or lies in one. Case is ignored."""
+    return any(part.casefold() in PROTECTED_NAMES for part in PurePosixPath(path).parts)
+
+
+@dataclass(frozen=True)
+class ProtectedPaths:
+    """The protected paths of a workspace at one moment, with the (device, inode) of each."""
+
+    inodes: dict[str, tuple[int, int]]
+
+    @classmethod
+    def find(cls, workspace: Path) -> ProtectedPaths:
+        """Walk the workspace without following links; protected folders are not entered."""
+        found = {}
+        for entry in _walk(workspace):
+            status = entry.stat(follow_symlinks=False)
+            found[os.path.relpath(entry.path, workspace)] = (status.st_dev, status.st_ino)
+        return cls(found)
+
+    def existing(self, workspace: Path) -> list[str]:
+        """Paths to mount read-only, sorted. A link is replaced by its target, or left out when that lies outside."""
+        mounts = set()
+        for path in self.inodes:
+            target = (workspace / path).resolve()
+            if target.is_relative_to(workspace) and target.exists() and target != workspace:
+                mounts.add(str(target.relative_to(workspace)))
+        return sorted(mounts)
+
+    def undo_new(self, workspace: Path) -> tuple[str, ...]:
+        """Rename what has appeared since `find`; one note for each. An inode that was known has only moved."""
+        known = set(self.inodes.values())
+        notes = []
+        for path, inode in sorted(ProtectedPaths.find(workspace).inodes.items()):
+            if inode not in known:
+                renamed = _free_name(workspace / path)
+                (workspace / path).rename(renamed)
+                notes.append(f"renamed {path} to {renamed.name}: it is protected")
+        return tuple(notes)
+
+
+def _free_name(path: Path) -> Path:
+    candidate, number = path.with_name(path.name + BLOCKED_SUFFIX), 1
+    while os.path.lexists(candidate):
+        number += 1
+        candidate = path.with_name(f"{path.name}{BLOCKED_SUFFIX}-{number}")
+    return candidate
+
+
+def _walk(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """Protected entries below ``folder``."""
+    pending = [os.fspath(folder)]
+    while pending:
+        current = pending.pop()
+        try:
+            entries = list(os.scandir(current))
+        except (PermissionError, FileNotFoundError):
+            # A folder that we cannot list is one whose content the same user cannot run either.
+            continue
+        for entry in entries:
+            if entry.name.casefold() in PROTECTED_NAMES:
+                yield entry
+            elif entry.is_dir(follow_symlinks=False):
+                pending.append(entry.path)
