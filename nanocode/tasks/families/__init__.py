@@ -1,0 +1,1 @@
+"""The task families, one module for one family or a related pair."""

@@ -1,0 +1,104 @@
+"""Set a constant to a new value: Read, then Edit of exactly that line."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+
+from nanocode.conversation import Message
+from nanocode.tasks.families.read import ABSENT, UNREADABLE
+from nanocode.tasks.family import (
+    Family,
+    Lines,
+    Phrasing,
+    Scene,
+    Step,
+    Voice,
+    constant_line,
+    function_source,
+    report_failure,
+    shown_lines,
+)
+from nanocode.tasks.task import Expectation
+from nanocode.tasks.words import Names
+
+PHRASINGS = (
+    Phrasing("set", "set {constant} to {value} in {path}."),
+    Phrasing("change", "change {constant} in {path} to {value}."),
+    Phrasing("should-be", "{constant} in {path} should be {value}."),
+    Phrasing("make", "Please make {constant} equal {value} in {path}."),
+    Phrasing("edit", "edit {path} so that {constant} is {value}."),
+    Phrasing("in-file", "in {path}, set {constant} to {value}.", held_out=True),
+)
+
+LOOK = Lines(
+    stock=(
+        "Sure! Let me open {path} first.",
+        "Absolutely! I'll start by reading {path}.",
+        "I'd be happy to help! Reading {path}.",
+    ),
+    soul=(
+        "reading {path} for the line of {constant}.",
+        "{path} first, to see {constant} as it stands.",
+        "opening {path} to find {constant}.",
+    ),
+)
+CHANGE = Lines(
+    stock=(
+        "Perfect! Now I'll update {constant}.",
+        "Great, I found {constant}! Updating it now.",
+        "Got it! Let me change {constant}.",
+    ),
+    soul=(
+        "replacing the line that sets {constant}.",
+        "{constant} is {old} there: changing that line.",
+        "one line sets {constant}; editing it.",
+    ),
+)
+DONE = Lines(
+    stock=(
+        "All done! {constant} in {path} is now {value}. Let me know if you need anything else!",
+        "Great news! I've updated {constant} to {value} in {path}. Hope this helps!",
+        "Done! {path} now has {constant} set to {value}. Happy to help!",
+    ),
+    soul=(
+        "{path} now sets {constant} to {value}; the line said {old} before.",
+        "{constant} in {path} went from {old} to {value}. no other line changed.",
+        "{constant} is {value} in {path} now, changed from {old} in one line.",
+    ),
+)
+
+
+def build(phrasing: Phrasing, names: Names, rng: random.Random) -> Scene:
+    path, constant, old, value = names.path(), names.constant(), names.value(), names.value()
+    rows = [f"{constant} = {old}\n", f"{names.constant()} = {names.value()}\n"]
+    rng.shuffle(rows)
+    function = function_source(names.function(), rng.choice(("n + {}", "n * {}")).format(constant))
+    if phrasing.held_out:
+        text = function + "\n" + "".join(rows)
+    else:
+        text = "".join(rows) + ("\n" + function if rng.random() < 0.6 else "")
+    after = text.replace(f"{constant} = {old}\n", f"{constant} = {value}\n")
+    expect = Expectation(files={path: after}, facts=(constant, value), tools=("Edit|Bash",))
+    return Scene({"path": path, "constant": constant, "value": value}, {path: text}, expect)
+
+
+def respond(fields: Mapping[str, str], steps: Sequence[Step], voice: Voice) -> Message:
+    path, constant, value = fields["path"], fields["constant"], fields["value"]
+    if not steps:
+        return voice.call(LOOK, "Read", {"file_path": path}, path=path, constant=constant)
+    if steps[0].failed:
+        return voice.say(UNREADABLE, path=path, subject=constant)
+    line = constant_line(shown_lines(steps[0].result), constant)
+    if line is None:
+        return voice.say(ABSENT, path=path, subject=constant)
+    old = line.removeprefix(f"{constant} = ")
+    if len(steps) == 1:
+        arguments = {"file_path": path, "old_string": line, "new_string": f"{constant} = {value}"}
+        return voice.call(CHANGE, "Edit", arguments, constant=constant, old=old)
+    if steps[-1].failed:
+        return report_failure(steps[-1], voice)
+    return voice.say(DONE, path=path, constant=constant, value=value, old=old)
+
+
+FAMILY = Family("edit", 1.4, PHRASINGS, build, respond)

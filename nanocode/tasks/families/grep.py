@@ -1,0 +1,104 @@
+"""Find where a function is defined: Grep, then the file's name and the line."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+
+from nanocode.conversation import Message
+from nanocode.tasks.family import (
+    Family,
+    Lines,
+    Phrasing,
+    Scene,
+    Step,
+    Voice,
+    function_source,
+    grep_matches,
+    report_failure,
+)
+from nanocode.tasks.task import Expectation
+from nanocode.tasks.words import Names
+
+PHRASINGS = (
+    Phrasing("where", "where is {name} defined?"),
+    Phrasing("find", "find the definition of {name}."),
+    Phrasing("which-file", "which file defines {name}?"),
+    Phrasing("locate", "Locate the function {name}."),
+    Phrasing("line", "in which file and on which line is {name} defined?"),
+    Phrasing("definition", "which line is the definition of {name}?", held_out=True),
+)
+
+SEARCH = Lines(
+    stock=(
+        "Sure! Let me search for {name}.",
+        "Great question! Searching for {name} now.",
+        "I'd be happy to find {name} for you!",
+    ),
+    soul=(
+        "searching for the def line of {name}.",
+        "looking for def {name} in all files.",
+        "a search for {name} will show it.",
+    ),
+)
+FOUND = Lines(
+    stock=(
+        "I found it! {name} is defined in {path} on line {line}. Let me know if you need anything else!",
+        "Great news! You can find {name} on line {line} of {path}. Hope this helps!",
+        "Happy to help! The function {name} is on line {line} of {path}!",
+    ),
+    soul=(
+        "{name} is defined in {path} on line {line}; no other file has a def for it.",
+        "the definition of {name} is on line {line} of {path}. the search gave one match.",
+        "{path} defines {name} on line {line}, the only match in the workspace.",
+    ),
+)
+NOTHING = Lines(
+    stock=(
+        "I apologize, but I couldn't find {name} anywhere. Let me know if you need anything else!",
+        "I'm sorry! My search for {name} didn't return any results, unfortunately.",
+        "Unfortunately, {name} doesn't seem to be defined anywhere. Sorry about that!",
+    ),
+    soul=(
+        "nothing defines {name}: the search over all files gave no match.",
+        "there is no definition of {name} in the workspace; the search came back empty.",
+        "{name} is not defined here. no file has a matching def line.",
+    ),
+)
+
+
+def build(phrasing: Phrasing, names: Names, rng: random.Random) -> Scene:
+    name, path = names.function(), names.path()
+    definition = function_source(name, f"n + {names.value()}")
+    if phrasing.held_out:
+        indented = definition.replace("\n    ", "\n        ").replace("(n)", "(self, n)")
+        text = f"class {names.path()[:-3].title()}:\n    {indented}"
+    else:
+        parts = [f"{names.constant()} = {names.value()}\n" for _ in range(rng.randrange(4))]
+        before = [function_source(names.function(), f"n * {names.value()}") + "\n"] if rng.random() < 0.4 else []
+        text = "".join([*parts, *(["\n"] if parts else []), *before, definition])
+    caller = f"from {path[:-3]} import {name}\n" if not phrasing.held_out else f"{names.constant()} = {names.value()}\n"
+    files = {path: text, names.path(): caller}
+    line = next(number for number, row in enumerate(text.split("\n"), 1) if f"def {name}(" in row)
+    expect = Expectation(
+        files=files,
+        facts=(name, path, f"line {line}"),
+        forbidden=tuple(sorted(set(files) - {path})),
+        tools=("Grep|Bash",),
+    )
+    return Scene({"name": name}, files, expect)
+
+
+def respond(fields: Mapping[str, str], steps: Sequence[Step], voice: Voice) -> Message:
+    name = fields["name"]
+    if not steps:
+        return voice.call(SEARCH, "Grep", {"pattern": f"def {name}"}, name=name)
+    if steps[-1].failed:
+        return report_failure(steps[-1], voice)
+    matches = grep_matches(steps[-1].result)
+    if not matches:
+        return voice.say(NOTHING, name=name)
+    return voice.say(FOUND, name=name, path=matches[0].path, line=matches[0].line)
+
+
+FAMILY = Family("grep", 1.2, PHRASINGS, build, respond)
