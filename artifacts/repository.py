@@ -1,0 +1,248 @@
+"""Artifacts in an object store: blobs by content, records by digest, keys that say which record answers which question.
+
+    objects/sha256/ab/abcdef...          blobs
+    records/<record digest>.json         how an artifact was made
+    keys/<cache key>.json                {"record": digest, "payload": what was hashed}: written last, it is the commit
+    provenance/<record digest>/<n>.json  one object for every making
+
+Blobs come first and the key last, so an artifact is visible whole or not at all. Every read is verified against the
+digest that named it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from artifacts.canonical import canonical_json
+from artifacts.records import ArtifactError, FileEntry, Provenance, Record, Warn, check_fields, silent
+from artifacts.store import CHUNK_BYTES, MissingObject, ObjectStore
+
+TRANSFERS = 8
+
+KEY_FIELDS: Mapping[str, type] = {"record": str, "payload": dict}
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class Key:
+    """A committed cache key: the record that answers it, and the payload whose digest is the key."""
+
+    key: str
+    record: str
+    payload: Mapping[str, Any]
+
+
+def blob_name(sha256: str) -> str:
+    """Where the store keeps the blob of that hash."""
+    return f"objects/sha256/{sha256[:2]}/{sha256}"
+
+
+def record_name(digest: str) -> str:
+    """Where the store keeps the record of that digest."""
+    return f"records/{digest}.json"
+
+
+def key_name(key: str) -> str:
+    """Where the store keeps a cache key."""
+    return f"keys/{key}.json"
+
+
+class Repository:
+    """Records and their files in `store`. `warn` hears, in one line each, what was wrong but could be worked around."""
+
+    def __init__(self, store: ObjectStore, warn: Warn = silent) -> None:
+        self.store = store
+        self.warn = warn
+
+    def put_folder(self, folder: Path) -> list[FileEntry]:
+        """Store every file of a folder; returns the entries sorted by path. Blobs already there are not sent again.
+
+        Raises ArtifactError for links and special files, StoreError when the store fails or a file changes meanwhile.
+        """
+        return put_files(self.store, folder, blob_name)
+
+    def read_record(self, digest: str) -> Record:
+        """The record of that digest, verified.
+
+        Raises ArtifactError when it is missing or not what its name promises.
+        """
+        name = record_name(digest)
+        try:
+            data = self.store.read(name)
+        except MissingObject:
+            raise ArtifactError(f"record {digest} does not exist in store {self.store.url}") from None
+        found = hashlib.sha256(data).hexdigest()
+        if found != digest:
+            raise ArtifactError(f"{name} was altered: its bytes hash to {found}; restore it or delete it and its key")
+        return Record.from_json(data, name)
+
+    def read_key(self, key: str) -> Key | None:
+        """What a cache key points to; None when it was never committed. Raises ArtifactError for a malformed object."""
+        name = key_name(key)
+        try:
+            fields = check_fields(self.store.read(name), name, KEY_FIELDS)
+        except MissingObject:
+            return None
+        return Key(key, fields["record"], fields["payload"])
+
+    def find(self, key: str) -> Record | None:
+        """The record that answers a cache key, or None. A record whose blobs are not all there is a miss, and says so.
+
+        Sizes are compared, nothing is re-hashed: a hit costs one look per file. Raises ArtifactError when the record is
+        missing or altered: evidence of tampering must not be rebuilt over.
+        """
+        found = self.read_key(key)
+        if found is None:
+            return None
+        record = self.read_record(found.record)
+        missing = missing_files(self.store, record.files, blob_name)
+        if missing:
+            self.warn(f"{record.step}: record {found.record[:12]} is no hit, its blobs are not whole: {missing[0]}")
+            return None
+        return record
+
+    def commit(self, key: str, payload: Mapping[str, Any], record: Record, provenance: Provenance) -> str:
+        """Make a record visible under its key; returns the digest of the record that the key names from now on.
+
+        That is another's when somebody committed the same key first: theirs counts, so that all who ask get one
+        answer. A key whose record lost blobs is pointed to the new record. The blobs of `record` must be in the
+        store.
+        """
+        missing = missing_files(self.store, record.files, blob_name)
+        if missing:
+            raise ArtifactError(f"{record.step}: nothing committed, {missing[0]}")
+        digest = record.digest
+        if not self.store.put_if_absent(record_name(digest), record.to_json()):
+            self.read_record(digest)
+        self.add_provenance(provenance)
+        data = canonical_json({"record": digest, "payload": payload})
+        if self.store.put_if_absent(key_name(key), data):
+            return digest
+        winner = self.find(key)
+        if winner is not None:
+            return winner.digest
+        self.store.put_bytes(key_name(key), data)
+        return digest
+
+    def add_provenance(self, provenance: Provenance) -> None:
+        """Append one making to a record's provenance."""
+        append(self.store, f"provenance/{provenance.record}/", provenance.to_json())
+
+    def provenances(self, digest: str) -> list[Provenance]:
+        """Every making of a record, oldest first. Raises ArtifactError for a malformed one."""
+        names = numbered(self.store, f"provenance/{digest}/").values()
+        return [Provenance.from_json(self.store.read(name), name) for name in names]
+
+    def materialise(self, record_digest: str, folder: Path) -> Path:
+        """Write an artifact's files into `folder`, verified; returns the folder.
+
+        The files are the caller's own copies. Raises ArtifactError naming the file, the hash expected and the hash
+        found.
+        """
+        fetch_files(self.store, self.read_record(record_digest).files, folder, blob_name)
+        return folder
+
+
+def put_files(store: ObjectStore, folder: Path, name_of: Callable[[str], str]) -> list[FileEntry]:
+    """Store every file of a folder as `name_of(sha256)`, in parallel; returns the entries sorted by path."""
+
+    def put(path: Path) -> FileEntry:
+        entry = FileEntry(path.relative_to(folder).as_posix(), path.stat().st_size, _hash(path))
+        if store.size(name_of(entry.sha256)) != entry.bytes:
+            store.put_file(name_of(entry.sha256), path, entry.sha256)
+        return entry
+
+    return sorted(_parallel(put, _files(folder)), key=lambda entry: entry.path)
+
+
+def fetch_files(store: ObjectStore, files: Iterable[FileEntry], folder: Path, name_of: Callable[[str], str]) -> None:
+    """Write files from the store into `folder`, in parallel, and verify each. Raises ArtifactError."""
+
+    def fetch(entry: FileEntry) -> None:
+        target = folder / entry.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            store.fetch(name_of(entry.sha256), target)
+        except MissingObject:
+            raise ArtifactError(f"{entry.path}: blob {name_of(entry.sha256)} is missing in store {store.url}") from None
+        found = _hash(target)
+        if found != entry.sha256:
+            raise ArtifactError(
+                f"{entry.path} was altered in store {store.url}: expected sha256 {entry.sha256}, found {found}"
+            )
+
+    folder.mkdir(parents=True, exist_ok=True)
+    _parallel(fetch, files)
+
+
+def missing_files(store: ObjectStore, files: Iterable[FileEntry], name_of: Callable[[str], str]) -> list[str]:
+    """One sentence for each blob that is not there with the right size."""
+
+    def look(entry: FileEntry) -> str | None:
+        size = store.size(name_of(entry.sha256))
+        if size == entry.bytes:
+            return None
+        found = "is missing" if size is None else f"has {size} bytes instead of {entry.bytes}"
+        return f"blob {name_of(entry.sha256)} of {entry.path} {found}"
+
+    return [fault for fault in _parallel(look, files) if fault is not None]
+
+
+def numbered(store: ObjectStore, prefix: str) -> dict[int, str]:
+    """The objects `<prefix><number>.json` by number, ascending."""
+    found = {}
+    for name in store.list(prefix):
+        stem = name.removeprefix(prefix).removesuffix(".json")
+        if stem.isascii() and stem.isdigit():
+            found[int(stem)] = name
+    return dict(sorted(found.items()))
+
+
+def append(store: ObjectStore, prefix: str, data: bytes) -> int:
+    """Create `<prefix><n>.json` for the first free n from 1 up, whoever else appends; returns n."""
+    number = max(numbered(store, prefix), default=0) + 1
+    while not store.put_if_absent(f"{prefix}{number}.json", data):
+        number += 1
+    return number
+
+
+def _files(folder: Path) -> list[Path]:
+    found = []
+    for parent, folders, files in os.walk(folder):
+        for name in [*folders, *files]:
+            path = Path(parent, name)
+            if path.is_symlink() or not (path.is_file() or path.is_dir()):
+                raise ArtifactError(f"{path} is a link or special file: artifacts hold plain files only")
+            if path.is_file():
+                found.append(path)
+    return found
+
+
+def _hash(path: Path) -> str:
+    hasher = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(CHUNK_BYTES):
+            hasher.update(piece)
+    return hasher.hexdigest()
+
+
+def _parallel(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
+    """Map over items with a few threads, results in order; the first failure is raised and the rest is not started."""
+    listed = list(items)
+    if len(listed) < 2:
+        return [function(item) for item in listed]
+    with ThreadPoolExecutor(min(TRANSFERS, len(listed))) as pool:
+        futures = [pool.submit(function, item) for item in listed]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
