@@ -1,7 +1,8 @@
 """Run one child process with a wall clock, an output cap, no input and no leftovers.
 
-The child leads its own process group, which is killed as a whole at the end, so that neither a time-out nor a background
-child outlives the call. Output is read while the child runs and only its head and tail are kept: a flood costs no memory.
+The child leads its own process group, which is killed as a whole at the end, so that neither a time-out nor a
+background child outlives the call. Output is read while the child runs and only its head and tail are kept: a flood
+costs no memory.
 """
 
 from __future__ import annotations
@@ -72,10 +73,10 @@ def run_bounded(
     stdin: int = subprocess.DEVNULL,
     pass_fds: Sequence[int] = (),
 ) -> Completed:
-    """Run ``arguments`` until they end, the clock strikes or ``flood_bytes`` were written; nothing of it runs afterwards.
+    """Run ``arguments`` until they end, the clock strikes or ``flood_bytes`` were written; nothing of it stays behind.
 
-    ``output_bytes`` of stdout and stderr, merged, are kept. Returns as soon as the process itself has ended, whatever its
-    background children do. Raises OSError when it cannot be started.
+    ``output_bytes`` of stdout and stderr, merged, are kept. Returns as soon as the process itself has ended, whatever
+    its background children do. Raises OSError when it cannot be started.
     """
     kept = HeadAndTail(output_bytes)
     deadline = time.monotonic() + wall_seconds

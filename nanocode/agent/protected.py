@@ -1,8 +1,8 @@
 """Paths in a workspace that the agent must never write, whether they exist yet or not.
 
-Git runs hooks and configuration, we read ``.nanocode`` and the constitution: whoever can write them from inside a sandbox
-runs code outside of it later. Existing ones are mounted read-only; one that a command newly made is renamed out of the
-way, never deleted, because a command can move precious data there.
+Git runs hooks and configuration, we read ``.nanocode`` and the constitution: whoever can write them from inside a
+sandbox runs code outside of it later. Existing ones are mounted read-only; one that a command newly made is renamed out
+of the way, never deleted, because a command can move precious data there.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Run shell commands where they can do no harm: bubblewrap namespaces plus resource limits.
 
-A command sees a read-only /usr, the Python that runs us, a small /tmp and the workspace at /project; nothing else of the
-machine. No network, no capabilities, no environment, no input, no other processes. What it does not protect: the workspace
-itself (that is what the agent is for), and the kernel. Started as root, the kernel ignores the limit on the number of
-processes; the wall clock and the end of the process namespace still hold (docs/safety.md says why uid is not dropped).
+A command sees a read-only /usr, the Python that runs us, a small /tmp and the workspace at /project; nothing else of
+the machine. No network, no capabilities, no environment, no input, no other processes. What it does not protect: the
+workspace itself (that is what the agent is for), and the kernel. Started as root, the kernel ignores the limit on the
+number of processes; the wall clock and the end of the process namespace still hold (docs/safety.md says why the uid is
+not dropped).
 """
 
 from __future__ import annotations
@@ -169,7 +170,7 @@ class UnsafeShell:
     """Bash with limits but **no isolation**: the command can read, write and send anything that the user can."""
 
     def run(self, command: str, workspace: Path, limits: Limits, writable: bool = True) -> Completed:
-        """As `Sandbox.run`. Refuses (exit code 126) where the workspace must stay read-only, which it cannot enforce."""
+        """As `Sandbox.run`. Refuses (exit code 126) to keep the workspace read-only, which it could not enforce."""
         if not writable:
             return Completed("a read-only workspace needs the sandbox", 126)
         protected = ProtectedPaths.find(workspace)
@@ -209,6 +210,6 @@ def _explain(output: str) -> str:
     """One line from bubblewrap's own complaint, with the cure for the usual cause."""
     reason = output.strip().splitlines()[-1] if output.strip() else "it ended without a word"
     return (
-        f"the sandbox cannot start ({reason}): allow unprivileged user namespaces "
-        "(sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns) or run in a container that does"
+        f"the sandbox cannot start ({reason}): allow unprivileged user namespaces (sysctl user.max_user_namespaces, "
+        "kernel.apparmor_restrict_unprivileged_userns) or run in a container that does"
     )
