@@ -32,7 +32,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def unbounded_repeats(pattern: str) -> int:
-    """How many repeats (``*``, ``+``, ``{n,}``, large ``{n,m}``) the pattern can backtrack over; nested ones count 100."""
+    """How many unbounded or large repeats the pattern can backtrack over; one inside another counts as 100."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return _count(parser.parse(pattern))
