@@ -1,8 +1,8 @@
 """The agent's loop: the model answers, a tool runs, the model reads the result, until it makes no more calls.
 
-The terminal, the evaluation and the generation of training data all run this loop, so a model is judged by, and trained
-on, exactly what it meets when it is used. The conversation holds nothing but what the model said and what tools returned:
-a stop is an event for the caller, never a message in the model's mouth or ear.
+The terminal, the evaluation and the generation of training data all run this loop, so a model is judged by, and
+trained on, exactly what it meets when it is used. The conversation holds nothing but what the model said and what tools
+returned: a stop is an event for the caller, never a message in the model's mouth or ear.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Responder(Protocol):
     """A model, or anything that answers like one."""
 
     def respond(self, conversation: Sequence[Message]) -> Message:
-        """The next assistant message. Raises ConversationError on malformed output, ContextOverflow when it is too long."""
+        """The next assistant message. Raises ConversationError on malformed output, ContextOverflow on a long input."""
 
 
 class Tools(Protocol):
@@ -125,6 +125,9 @@ class Session:
         if not self._messages and self.system is not None:
             self._messages.append(Message("system", self.system))
         self._messages.append(Message("user", text))
+        yield from self._turns()
+
+    def _turns(self) -> Iterator[Event]:
         deadline = self.clock() + self.limits.wall_seconds
         recent: list[CallFinished] = []
         for _ in range(self.limits.max_turns):
@@ -147,10 +150,8 @@ class Session:
             self._messages.append(Message("tool_result", finished.result.text))
             yield finished
             recent = [*recent, finished][-self.limits.max_repeats :]
-            if len(recent) == self.limits.max_repeats and all(past == finished for past in recent):
-                yield Stopped(
-                    "repeated", f"the same {answer.tool_call.name} call {self.limits.max_repeats} times in a row"
-                )
+            if recent == [finished] * self.limits.max_repeats:
+                yield Stopped("repeated", f"the same {finished.call.name} call {len(recent)} times in a row")
                 return
         yield Stopped("max_turns", f"{self.limits.max_turns} turns are over")
 

@@ -33,12 +33,12 @@ def visible(text: str) -> str:
     """Text that cannot steer the terminal: control characters other than newline and tab become ``\\xNN``."""
     if text.isprintable():
         return text
-    return "".join(
-        f"\\x{ord(character):02x}"
-        if unicodedata.category(character) in ("Cc", "Cf") and character not in "\n\t"
-        else character
-        for character in text
-    )
+    return "".join(f"\\x{ord(character):02x}" if _steers(character) else character for character in text)
+
+
+def _steers(character: str) -> bool:
+    """Control characters (escape sequences) and format characters (text that runs backwards)."""
+    return unicodedata.category(character) in ("Cc", "Cf") and character not in "\n\t"
 
 
 def diff_lines(before: str, after: str) -> list[str]:
