@@ -18,7 +18,7 @@ from artifacts.canonical import digest, plain
 from artifacts.checkpoints import CheckpointStore
 from artifacts.environment import environment, git_state
 from artifacts.fingerprint import FIRST_PARTY, code_fingerprint
-from artifacts.records import SCHEMA, ArtifactError, Provenance, Record, Warn, silent
+from artifacts.records import ArtifactError, Provenance, Record, Warn, key_payload, silent
 from artifacts.repository import Repository
 from artifacts.workspace import work_folder
 
@@ -83,13 +83,9 @@ def cache_key(repository: Repository, stage: Stage, root: Path) -> tuple[str, di
 
     Raises CanonicalError naming the config value that cannot enter a key, ArtifactError for inputs that do not exist.
     """
-    payload = {
-        "schema": SCHEMA,
-        "step": stage.step,
-        "code": code_fingerprint(stage.module, FIRST_PARTY, root).fingerprint,
-        "config": stage.config,
-        "inputs": {role: _content(repository, stage, role) for role in sorted(stage.inputs)},
-    }
+    code = code_fingerprint(stage.module, FIRST_PARTY, root).fingerprint
+    contents = {role: _content(repository, stage, role) for role in sorted(stage.inputs)}
+    payload = key_payload(stage.step, code, stage.config, contents)
     return digest(payload), payload
 
 

@@ -122,6 +122,11 @@ class Provenance:
         return cls(**_fields(data, where, PROVENANCE_FIELDS))
 
 
+def key_payload(step: str, code: str, config: Mapping[str, Any], contents: Mapping[str, str]) -> dict[str, Any]:
+    """What a cache key is the digest of: stage, code fingerprint, config, and the inputs' content digests by role."""
+    return {"schema": SCHEMA, "step": step, "code": code, "config": config, "inputs": contents}
+
+
 RECORD_FIELDS: Mapping[str, type] = {
     "schema": int,
     "kind": str,

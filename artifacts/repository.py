@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from artifacts.canonical import canonical_json
+from artifacts.canonical import canonical_json, digest
 from artifacts.records import ArtifactError, FileEntry, Provenance, Record, Warn, check_fields, silent
 from artifacts.store import CHUNK_BYTES, MissingObject, ObjectStore
 
@@ -45,9 +45,9 @@ def blob_name(sha256: str) -> str:
     return f"objects/sha256/{sha256[:2]}/{sha256}"
 
 
-def record_name(digest: str) -> str:
+def record_name(record_digest: str) -> str:
     """Where the store keeps the record of that digest."""
-    return f"records/{digest}.json"
+    return f"records/{record_digest}.json"
 
 
 def key_name(key: str) -> str:
@@ -69,28 +69,30 @@ class Repository:
         """
         return put_files(self.store, folder, blob_name)
 
-    def read_record(self, digest: str) -> Record:
+    def read_record(self, record_digest: str) -> Record:
         """The record of that digest, verified.
 
         Raises ArtifactError when it is missing or not what its name promises.
         """
-        name = record_name(digest)
+        name = record_name(record_digest)
         try:
             data = self.store.read(name)
         except MissingObject:
-            raise ArtifactError(f"record {digest} does not exist in store {self.store.url}") from None
+            raise ArtifactError(f"record {record_digest} does not exist in store {self.store.url}") from None
         found = hashlib.sha256(data).hexdigest()
-        if found != digest:
+        if found != record_digest:
             raise ArtifactError(f"{name} was altered: its bytes hash to {found}; restore it or delete it and its key")
         return Record.from_json(data, name)
 
     def read_key(self, key: str) -> Key | None:
-        """What a cache key points to; None when it was never committed. Raises ArtifactError for a malformed object."""
+        """What a cache key points to; None when it was never committed. Raises ArtifactError when it was altered."""
         name = key_name(key)
         try:
             fields = check_fields(self.store.read(name), name, KEY_FIELDS)
         except MissingObject:
             return None
+        if digest(fields["payload"]) != key:
+            raise ArtifactError(f"{name} was altered: its payload hashes to {digest(fields['payload'])}; delete it")
         return Key(key, fields["record"], fields["payload"])
 
     def find(self, key: str) -> Record | None:
@@ -103,6 +105,10 @@ class Repository:
         if found is None:
             return None
         record = self.read_record(found.record)
+        if (record.step, record.config) != (found.payload.get("step"), found.payload.get("config")):
+            raise ArtifactError(
+                f"{key_name(key)} points elsewhere, to record {found.record[:12]} of {record.step}; delete it"
+            )
         missing = missing_files(self.store, record.files, blob_name)
         if missing:
             self.warn(f"{record.step}: record {found.record[:12]} is no hit, its blobs are not whole: {missing[0]}")
@@ -119,26 +125,26 @@ class Repository:
         missing = missing_files(self.store, record.files, blob_name)
         if missing:
             raise ArtifactError(f"{record.step}: nothing committed, {missing[0]}")
-        digest = record.digest
-        if not self.store.put_if_absent(record_name(digest), record.to_json()):
-            self.read_record(digest)
+        record_digest = record.digest
+        if not self.store.put_if_absent(record_name(record_digest), record.to_json()):
+            self.read_record(record_digest)
         self.add_provenance(provenance)
-        data = canonical_json({"record": digest, "payload": payload})
+        data = canonical_json({"record": record_digest, "payload": payload})
         if self.store.put_if_absent(key_name(key), data):
-            return digest
+            return record_digest
         winner = self.find(key)
         if winner is not None:
             return winner.digest
         self.store.put_bytes(key_name(key), data)
-        return digest
+        return record_digest
 
     def add_provenance(self, provenance: Provenance) -> None:
         """Append one making to a record's provenance."""
         append(self.store, f"provenance/{provenance.record}/", provenance.to_json())
 
-    def provenances(self, digest: str) -> list[Provenance]:
+    def provenances(self, record_digest: str) -> list[Provenance]:
         """Every making of a record, oldest first. Raises ArtifactError for a malformed one."""
-        names = numbered(self.store, f"provenance/{digest}/").values()
+        names = numbered(self.store, f"provenance/{record_digest}/").values()
         return [Provenance.from_json(self.store.read(name), name) for name in names]
 
     def materialise(self, record_digest: str, folder: Path) -> Path:
@@ -155,7 +161,7 @@ def put_files(store: ObjectStore, folder: Path, name_of: Callable[[str], str]) -
     """Store every file of a folder as `name_of(sha256)`, in parallel; returns the entries sorted by path."""
 
     def put(path: Path) -> FileEntry:
-        entry = FileEntry(path.relative_to(folder).as_posix(), path.stat().st_size, _hash(path))
+        entry = FileEntry(path.relative_to(folder).as_posix(), path.stat().st_size, hash_file(path))
         if store.size(name_of(entry.sha256)) != entry.bytes:
             store.put_file(name_of(entry.sha256), path, entry.sha256)
         return entry
@@ -173,7 +179,7 @@ def fetch_files(store: ObjectStore, files: Iterable[FileEntry], folder: Path, na
             store.fetch(name_of(entry.sha256), target)
         except MissingObject:
             raise ArtifactError(f"{entry.path}: blob {name_of(entry.sha256)} is missing in store {store.url}") from None
-        found = _hash(target)
+        found = hash_file(target)
         if found != entry.sha256:
             raise ArtifactError(
                 f"{entry.path} was altered in store {store.url}: expected sha256 {entry.sha256}, found {found}"
@@ -226,7 +232,7 @@ def _files(folder: Path) -> list[Path]:
     return found
 
 
-def _hash(path: Path) -> str:
+def hash_file(path: Path) -> str:
     hasher = hashlib.sha256()
     with path.open("rb") as file:
         while piece := file.read(CHUNK_BYTES):
