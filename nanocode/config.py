@@ -75,7 +75,7 @@ class PythonStdlibSource(Source):
 
 
 class FilesSource(Source):
-    """Local files by glob: .parquet and .jsonl (one document a row, in `text_column`), anything else one document a file."""
+    """Files by glob (local, s3://, gs://): .parquet and .jsonl give a document a row, in `text_column`; others one a file."""
 
     kind: Literal["files"]
     glob: str
@@ -104,7 +104,9 @@ AnySource = Annotated[
 class DataConfig(Section):
     sources: tuple[AnySource, ...] = Field(min_length=1)
     validation_fraction: float = Field(0.05, gt=0, lt=0.5, description="share of documents held out, by a stable hash")
-    near_duplicate_threshold: float = Field(0.8, gt=0, le=1, description="MinHash Jaccard above which a document is dropped")
+    near_duplicate_threshold: float = Field(
+        0.8, gt=0, le=1, description="MinHash Jaccard from which a document is dropped; 1: exact duplicates alone"
+    )
     min_document_bytes: int = Field(64, ge=1)
     max_document_bytes: int = Field(1_000_000, ge=1)
     shard_bytes: int = Field(64_000_000, ge=1_000, description="uncompressed text per parquet shard")

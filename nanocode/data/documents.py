@@ -1,0 +1,80 @@
+"""What a source yields and what may pass: raw documents, the admission filter, the stable order.
+
+A document's `origin` is a stable relative name, never a path of this machine. Its `group` is the key that decides on
+which side of the train / validation split it falls: everything derived from one file shares a group across sources, so
+that the docstring of a held-out module is not trained on through the code of that module.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+Thing = TypeVar("Thing")
+
+MAX_CONTROL_SHARE = 0.1  # of the characters; text has none to speak of, and a stray escape sequence is forgiven
+_CONTROL = dict.fromkeys([*range(0x20), 0x7F, *range(0x80, 0xA0)])
+for _allowed in "\t\n\r\f\v":
+    del _CONTROL[ord(_allowed)]
+
+
+class SourceError(ValueError):
+    """A source that cannot be read or holds nothing. The message is one line: what, where, and the cure."""
+
+
+@dataclass(frozen=True)
+class RawDocument:
+    """What a source found, before the filter: bytes of a file or text of a row; `fault` when it could not be taken
+    apart."""
+
+    content: bytes | str
+    origin: str
+    licence: str
+    group: str
+    fault: str | None = None
+
+
+@dataclass(frozen=True)
+class Document:
+    """Text that may be trained on."""
+
+    text: str
+    origin: str
+    licence: str
+    group: str
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.text.encode("utf-8")).hexdigest()
+
+
+def admit(raw: RawDocument, min_bytes: int, max_bytes: int) -> Document | str:
+    """The document, or the reason why it is skipped.
+
+    Reasons: ``not_utf8``, ``binary`` (a NUL, or more than a tenth control characters), ``empty``, ``too_short``,
+    ``too_long``, or the fault that the source reported.
+    """
+    if raw.fault is not None:
+        return raw.fault
+    try:
+        encoded = raw.content if isinstance(raw.content, bytes) else raw.content.encode("utf-8")
+        text = encoded.decode("utf-8-sig")
+    except UnicodeError:  # a lone surrogate, which JSON can spell, fails on the way in
+        return "not_utf8"
+    if not text.strip():
+        return "empty"
+    if "\0" in text or len(text) - len(text.translate(_CONTROL)) > MAX_CONTROL_SHARE * len(text):
+        return "binary"
+    if len(encoded) < min_bytes:
+        return "too_short"
+    if len(encoded) > max_bytes:
+        return "too_long"
+    return Document(text, raw.origin, raw.licence, raw.group)
+
+
+def stable_order(things: Iterable[Thing], name: Callable[[Thing], str]) -> list[Thing]:
+    """Sorted by the sha256 of each thing's name: as good as shuffled, the same everywhere, independent of what else is
+    there."""
+    return sorted(things, key=lambda thing: hashlib.sha256(name(thing).encode("utf-8")).digest())
