@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from nanocode.cli.context import Settings
+from nanocode.cli.context import STORE_HELP, Settings
 from nanocode.cli.errors import exit_code, one_line
 from nanocode.cli.lazy import LazyGroup, module_command
 
@@ -37,10 +37,7 @@ def options(
     context: typer.Context,
     store: Annotated[
         str | None,
-        typer.Option(
-            help="Where artifacts are kept: file:PATH. Default: $NANOCODE_STORE, else file:.nanocode/store in the project.",
-            show_default=False,
-        ),
+        typer.Option(help=STORE_HELP),
     ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
@@ -50,11 +47,15 @@ def options(
     3), the first digits of a digest, or a folder.
     """
     context.obj.store = store
+    context.default_map = {name: {"store": store} for name in LazyGroup.lazy_commands}
     context.obj.debug = debug
 
 
 def main() -> None:
-    """Run the command line and exit. A failure is one line on stderr and an exit code, a traceback only with `--debug`."""
+    """Run the command line and exit.
+
+    A failure is one line on stderr and an exit code; the traceback needs `--debug`.
+    """
     settings = Settings()
     try:
         app(obj=settings, prog_name="nanocode")

@@ -6,15 +6,19 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from artifacts.releases import resolve
 from artifacts.repository import Repository, hash_file
-from artifacts.store import ObjectStore, open_store
+from artifacts.store import open_store
 
 STORE_VARIABLE = "NANOCODE_STORE"
 DEFAULT_STORE = "file:.nanocode/store"
+STORE_HELP = f"Where artifacts are kept: file:PATH. Default: ${STORE_VARIABLE}, else {DEFAULT_STORE} in the project."
+
+StoreOption = Annotated[str | None, typer.Option("--store", help=STORE_HELP)]
 
 
 @dataclass
@@ -26,35 +30,31 @@ class Settings:
 
 
 def project_root() -> Path:
-    """The folder with `pyproject.toml` that holds this package; without one (installed as a wheel) the working directory."""
+    """The folder with `pyproject.toml` that holds this package; installed as a wheel, the working directory."""
     folder = Path(__file__).resolve().parents[2]
     return folder if (folder / "pyproject.toml").is_file() else Path.cwd()
 
 
-def chosen_store(context: typer.Context) -> ObjectStore:
-    """The store by `--store` (relative to the working directory, as any argument), $NANOCODE_STORE or the default.
+def open_repository(store: str | None) -> Repository:
+    """The artifacts of a store: the one asked for, else $NANOCODE_STORE, else the default. Warnings go to stderr.
 
-    The last two count from the project's folder, so that they mean the same one wherever the command is run. Raises
-    WrongStore.
+    A relative path that was asked for counts from the working directory, as any argument does; the other two count
+    from the project's folder, so that they mean the same store wherever the command is run. Raises WrongStore.
     """
-    if context.obj.store:
-        return open_store(context.obj.store, Path.cwd())
-    return open_store(os.environ.get(STORE_VARIABLE) or DEFAULT_STORE, project_root())
+    if store:
+        chosen = open_store(store, Path.cwd())
+    else:
+        chosen = open_store(os.environ.get(STORE_VARIABLE) or DEFAULT_STORE, project_root())
+    return Repository(chosen, warn=lambda message: typer.echo(f"warning: {message}", err=True))
 
 
-def repository(context: typer.Context) -> Repository:
-    """The artifacts of the chosen store; warnings go to stderr."""
-    return Repository(chosen_store(context), warn=lambda message: typer.echo(f"warning: {message}", err=True))
-
-
-def model_folder(context: typer.Context, model: str) -> Path:
+def model_folder(source: Repository, model: str) -> Path:
     """The folder of a MODEL: a path as it is, else the released record's files, verified, kept in `.nanocode/models`.
 
-    Raises UnknownModel, ArtifactError for files that were altered, StoreError.
+    Raises UnknownModel, ArtifactError for files that were altered in the store, StoreError.
     """
     if Path(model).is_dir():
         return Path(model)
-    source = repository(context)
     record = source.read_record(resolve(source, model).record)
     kept = project_root() / ".nanocode" / "models"
     folder = kept / record.digest

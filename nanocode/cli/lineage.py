@@ -16,7 +16,7 @@ from rich.tree import Tree
 from artifacts import lineage
 from artifacts.releases import resolve_record
 from artifacts.repository import Repository
-from nanocode.cli.context import repository
+from nanocode.cli.context import StoreOption, open_repository
 
 app = typer.Typer(no_args_is_help=True, help=__doc__, add_completion=False)
 
@@ -25,13 +25,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON document.")]
 
 
 @app.command()
-def show(context: typer.Context, model: Model, as_json: AsJson = False) -> None:
+def show(context: typer.Context, model: Model, as_json: AsJson = False, store: StoreOption = None) -> None:
     """Print the tree from a model version down to its raw sources.
 
     Each line: what it is to the line above, the stage that made it, its record's digest, size, config and the latest
     making.
     """
-    source = repository(context)
+    source = open_repository(store or context.obj.store)
     root = lineage.tree(source, resolve_record(source, model))
     if as_json:
         typer.echo(json.dumps(asdict(root)))
@@ -40,13 +40,12 @@ def show(context: typer.Context, model: Model, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def verify(context: typer.Context, model: Model, as_json: AsJson = False) -> None:
+def verify(context: typer.Context, model: Model, as_json: AsJson = False, store: StoreOption = None) -> None:
     """Re-read and re-hash everything a model was made from; exit 1 when anything is not what its record says.
 
-    Records, inputs, blobs, cache keys, provenance and releases are checked; every fault is named with the object that
-    holds it.
+    Records, inputs, blobs, cache keys, provenance and releases are checked; each fault is named with its object.
     """
-    source = repository(context)
+    source = open_repository(store or context.obj.store)
     record = resolve_record(source, model)
     faults = _verify(source, record, quiet=as_json)
     reached = lineage.reach(source, record)
@@ -59,9 +58,8 @@ def verify(context: typer.Context, model: Model, as_json: AsJson = False) -> Non
         for fault in faults:
             typer.echo(f"{fault.kind}: {fault.message} [{fault.object}]")
         told = "all true" if not faults else f"{len(faults)} fault(s)"
-        typer.echo(
-            f"{model} ({record[:12]}): {len(reached.records)} records, {len(reached.files)} blobs, {_size(size)}: {told}"
-        )
+        checked = f"{len(reached.records)} records, {len(reached.files)} blobs, {_size(size)}"
+        typer.echo(f"{model} ({record[:12]}): {checked}: {told}")
     if faults:
         raise typer.Exit(1)
 

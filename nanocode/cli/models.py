@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from artifacts.releases import Release, list_releases
-from nanocode.cli.context import repository
+from nanocode.cli.context import StoreOption, open_repository
 
 
 def models(
@@ -20,12 +20,13 @@ def models(
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON list: name, version, digest, created, metrics.")
     ] = False,
+    store: StoreOption = None,
 ) -> None:
     """List the released model versions: name, digest, date, key metrics.
 
     Use a name (`nano`), a version (`nano@3`) or the first digits of a digest wherever a command takes MODEL.
     """
-    source = repository(context)
+    source = open_repository(store or context.obj.store)
     releases = list_releases(source)
     if as_json:
         typer.echo(json.dumps([_plain(release) for release in releases]))
