@@ -75,7 +75,7 @@ class PythonStdlibSource(Source):
 
 
 class FilesSource(Source):
-    """Files by glob (local, s3://, gs://): .parquet and .jsonl give a document a row, in `text_column`; others one a file."""
+    """Files by glob (local, s3://, gs://): .parquet and .jsonl hold a document a row, in `text_column`, others one."""
 
     kind: Literal["files"]
     glob: str
@@ -208,6 +208,9 @@ class EndpointConfig(Section):
     api_key_env: str | None = not_identity(None, description="name of the environment variable that holds the key")
     temperature: float = Field(0.7, ge=0)
     max_tokens: int = Field(512, ge=1)
+    structured_output: Literal["json_schema", "json_object", "off"] = Field(
+        "json_schema", description="how JSON is asked of a critic or reviser; off: by the prompt alone"
+    )
     timeout_seconds: float = not_identity(60.0, gt=0)
     max_attempts: int = not_identity(4, ge=1)
 
@@ -219,6 +222,7 @@ class ConstitutionConfig(Section):
     accept_score: int = Field(5, ge=1, le=5)
     max_revisions: int = Field(2, ge=0)
     max_turns: int = Field(6, ge=1)
+    max_length_ratio: float = Field(3.0, ge=1, description="of a pair's trained tokens, longer side to shorter")
     concurrency: int = not_identity(8, ge=1, description="requests in flight per rollout stage")
     generator: EndpointConfig = EndpointConfig()
     critic: EndpointConfig = EndpointConfig(temperature=0.0)

@@ -1,5 +1,4 @@
-"""Duplicates within one source: exact by hash of the normalised text, near by MinHash LSH over word 5-grams
-(datasketch).
+"""Duplicates within one source, case and white space aside: exact by hash, near by MinHash LSH over word 5-grams.
 
 The first of a set of duplicates is kept, so the outcome depends only on the order of the documents. Candidates from the
 LSH index are checked against the threshold by their estimated Jaccard similarity (standard error about 0.035 at 128
@@ -40,8 +39,8 @@ class Deduplicator:
 
     def check(self, text: str) -> Duplicate | None:
         """None for a text that is new, and from now on known; else what kind of duplicate it is."""
-        words = text.split()
-        digest = hashlib.sha256(" ".join(words).lower().encode("utf-8")).digest()
+        words = text.lower().split()
+        digest = hashlib.sha256(" ".join(words).encode("utf-8")).digest()
         if digest in self._seen:
             return "exact_duplicate"
         if self._index is not None:
