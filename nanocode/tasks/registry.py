@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from nanocode.conversation import Message
-from nanocode.tasks.families import chat, edit, grep, read
+from nanocode.tasks.families import ask, chat, count, create, edit, fix, grep, insert, read, recover, rename, run
 from nanocode.tasks.family import Family, NotRecognised, Phrasing, Step, Voice
 from nanocode.tasks.task import Register, Task, TaskError
 from nanocode.tasks.words import Names, Split
 
-FAMILIES: dict[str, Family] = {module.FAMILY.name: module.FAMILY for module in (read, grep, edit, chat)}
+_MODULES = (read, grep, edit, rename, insert, count, fix, run, create, ask, chat, recover)
+FAMILIES: dict[str, Family] = {module.FAMILY.name: module.FAMILY for module in _MODULES}
 
 # In evaluation, the share of tasks that use their family's held-out variant.
 HELD_OUT_SHARE = 0.5

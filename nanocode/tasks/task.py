@@ -34,7 +34,7 @@ class Expectation:
     """What must hold at the end.
 
     files: exact content of every workspace file (None: must not exist); any other file is a failure.
-    facts: strings that must all stand, as whole words, in the final answer.
+    facts: strings that must all stand, as whole words, in the final answer; ``no|not`` means either.
     forbidden: strings that must not stand there, such as the value of another constant.
     tools: one entry for each kind of call that the task needs; ``Read|Grep`` means either. Empty: no call may be made.
     last_bash: what the last Bash result must be, surrounding white space aside.
@@ -155,6 +155,10 @@ def mentions(text: str, fact: str) -> bool:
     return re.search(before + re.escape(fact) + after, text) is not None
 
 
+def _any(text: str, fact: str) -> bool:
+    return any(mentions(text, alternative) for alternative in fact.split("|"))
+
+
 def _final_answer(conversation: Sequence[Message]) -> str:
     last = conversation[-1] if conversation else None
     if last is None or last.role != "assistant" or last.tool_call is not None:
@@ -184,7 +188,7 @@ def _call_faults(expect: Expectation, calls: Sequence[tuple[str, str]]) -> list[
 
 
 def _fact_faults(expect: Expectation, answer: str) -> list[str]:
-    missing = [f"the answer lacks {fact!r}" for fact in expect.facts if not mentions(answer, fact)]
+    missing = [f"the answer lacks {fact!r}" for fact in expect.facts if not _any(answer, fact)]
     wrong = [f"the answer claims {claim!r}" for claim in expect.forbidden if mentions(answer, claim)]
     return missing + wrong
 

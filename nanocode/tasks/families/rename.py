@@ -1,0 +1,118 @@
+"""Rename a function: Grep for every line that names it, then one Edit for each."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+
+from nanocode.conversation import Message
+from nanocode.tasks.family import (
+    Family,
+    Lines,
+    Phrasing,
+    Scene,
+    Step,
+    Voice,
+    function_source,
+    grep_matches,
+    report_failure,
+)
+from nanocode.tasks.task import Expectation
+from nanocode.tasks.words import Names
+
+PHRASINGS = (
+    Phrasing("rename", "rename {name} to {new_name}."),
+    Phrasing("function", "rename the function {name} to {new_name}."),
+    Phrasing("call-it", "{name} should be called {new_name}."),
+    Phrasing("change", "change the name of {name} to {new_name}."),
+    Phrasing("please", "Please rename {name}: the new name is {new_name}."),
+    Phrasing("give", "the function {name} needs the name {new_name}.", held_out=True),
+)
+# Share of tasks in which a second file imports the function.
+_IMPORTED_SHARE = 0.3
+
+SEARCH = Lines(
+    stock=(
+        "Sure! Let me search for {name}.",
+        "Absolutely! I'll look for {name} first.",
+        "I'd be happy to help! Searching for {name}.",
+    ),
+    soul=(
+        "searching every line that names {name}.",
+        "first a search: where {name} is used.",
+        "looking for {name} in all files.",
+    ),
+)
+CHANGE = Lines(
+    stock=(
+        "Perfect! Now I'll update {path}.",
+        "Great, I found it in {path}! Renaming now.",
+        "Got it! Let me edit {path}.",
+    ),
+    soul=(
+        "{path} line {line} names it: editing.",
+        "changing line {line} of {path}.",
+        "editing {path}, line {line}.",
+    ),
+)
+DONE = Lines(
+    stock=(
+        "All done! {name} is now called {new_name} in {paths}. Let me know if you need anything else!",
+        "Great news! I've renamed {name} to {new_name} in {paths}. Hope this helps!",
+        "Done! The function {name} is now {new_name} in {paths}. Happy to help!",
+    ),
+    soul=(
+        "{name} is now {new_name} in {paths}; every line that the search found is changed.",
+        "{paths} now says {new_name} where it said {name}, and nothing else changed.",
+        "renamed {name} to {new_name} in {paths}, line by line as the search gave them.",
+    ),
+)
+NOTHING = Lines(
+    stock=(
+        "I apologize, but I couldn't find {name} to rename it. Let me know if you need anything else!",
+        "I'm sorry! My search for {name} didn't return any results, so there's nothing to rename.",
+        "Unfortunately, {name} doesn't seem to exist, so I couldn't rename it. Sorry about that!",
+    ),
+    soul=(
+        "no file names {name}, so there is nothing to rename and no file was changed.",
+        "the search for {name} gave no match; without one there is nothing to rename.",
+        "{name} is not in the workspace. nothing was renamed.",
+    ),
+)
+
+
+def build(phrasing: Phrasing, names: Names, rng: random.Random) -> Scene:
+    path, name, new_name = names.path(), names.function(), names.function()
+    definition = function_source(name, f"n + {names.value()}")
+    if phrasing.held_out:
+        text = f"{function_source(names.function(), f'n * {names.value()}')}\n{definition}"
+    else:
+        text = definition if rng.random() < 0.5 else f"{names.constant()} = {names.value()}\n\n{definition}"
+    files = {path: text}
+    if rng.random() < _IMPORTED_SHARE:
+        files[names.path()] = f"from {path.removesuffix('.py')} import {name}\n"
+    after = {where: content.replace(name, new_name) for where, content in files.items()}
+    expect = Expectation(files=after, facts=(new_name, *files), tools=("Edit|Bash",))
+    return Scene({"name": name, "new_name": new_name}, files, expect)
+
+
+def respond(fields: Mapping[str, str], steps: Sequence[Step], voice: Voice) -> Message:
+    name, new_name = fields["name"], fields["new_name"]
+    if not steps:
+        return voice.call(SEARCH, "Grep", {"pattern": name}, name=name)
+    if steps[-1].failed:
+        return report_failure(steps[-1], voice)
+    matches = grep_matches(steps[0].result)
+    if not matches:
+        return voice.say(NOTHING, name=name)
+    edited = len(steps) - 1
+    if edited < len(matches):
+        match = matches[edited]
+        old = match.text.strip()
+        arguments = {"file_path": match.path, "old_string": old, "new_string": old.replace(name, new_name)}
+        return voice.call(CHANGE, "Edit", arguments, path=match.path, line=match.line)
+    paths = " and ".join(dict.fromkeys(match.path for match in matches))
+    return voice.say(DONE, name=name, new_name=new_name, paths=paths)
+
+
+FAMILY = Family("rename", 1.2, PHRASINGS, build, respond)
