@@ -13,11 +13,16 @@ import warnings
 from collections.abc import Iterable, Iterator
 from re import _constants as opcodes  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
+from typing import NamedTuple
 
 # A repeat bounded by this many is as harmless as writing it out.
 SMALL_REPEAT = 16
-# One unbounded repeat costs at most the square of this on one line, which is milliseconds.
+# One unbounded repeat costs at most the square of this on one line.
 SAFE_LINE_CHARACTERS = 2_000
+SAFE_WAYS = 1_000
+SAFE_WAYS_WITH_REPEAT = 16
+MANY = 1_000_000
+REPEATS = (opcodes.MAX_REPEAT, opcodes.MIN_REPEAT, opcodes.POSSESSIVE_REPEAT)
 SHOWN_LINE_CHARACTERS = 200
 
 
@@ -31,31 +36,54 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
             raise ValueError(str(error) or type(error).__name__) from None
 
 
-def unbounded_repeats(pattern: str) -> int:
-    """How many unbounded or large repeats the pattern can backtrack over; one inside another counts as 100."""
+class Backtracking(NamedTuple):
+    """How a pattern can go wrong: repeats without a small bound, and ways to match through everything else."""
+
+    repeats: int
+    ways: int
+
+    def harmless_for(self, longest_line: int) -> bool:
+        """Whether a line of that many characters is searched in milliseconds, whatever stands in it."""
+        if self.repeats == 0:
+            return self.ways <= SAFE_WAYS
+        return self.repeats == 1 and self.ways <= SAFE_WAYS_WITH_REPEAT and longest_line <= SAFE_LINE_CHARACTERS
+
+
+def backtracking(pattern: str) -> Backtracking:
+    """Upper bounds, read off the parsed pattern."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return _count(parser.parse(pattern))
+        return _backtracking(parser.parse(pattern))
 
 
-def _count(node: object) -> int:
-    """Sum over a parsed expression; the parser's nodes are (opcode, argument) pairs, lists and tuples of these."""
-    if isinstance(node, tuple) and len(node) == 2 and node[0] in (opcodes.MAX_REPEAT, opcodes.MIN_REPEAT):
-        _, high, body = node[1]
-        inside = _count(body)
-        if high is opcodes.MAXREPEAT or high > SMALL_REPEAT:
-            # Alternatives below a repeat can overlap, which is as bad as a nested repeat.
-            return 100 if inside or _branches(body) else 1
-        return 100 if inside and high > 1 else inside
+def _backtracking(node: object) -> Backtracking:
+    """Over a parsed expression: its nodes are (opcode, argument) pairs, lists and tuples of these."""
+    if isinstance(node, tuple) and len(node) == 2 and node[0] in REPEATS:
+        low, high, body = node[1]
+        return _repeated(low, high, _backtracking(body))
+    if isinstance(node, tuple) and len(node) == 2 and node[0] is opcodes.BRANCH:
+        branches = [_backtracking(branch) for branch in node[1][1]]
+        return Backtracking(sum(branch.repeats for branch in branches), sum(branch.ways for branch in branches))
+    if isinstance(node, tuple) and node and node[0] is opcodes.GROUPREF:
+        # What a group reference matches can vary with the group.
+        return Backtracking(0, 2)
     if isinstance(node, tuple | list | parser.SubPattern):
-        return sum(_count(part) for part in node)
-    return 0
+        parts = [_backtracking(part) for part in node]
+        ways = 1
+        for part in parts:
+            ways = min(ways * part.ways, MANY)
+        return Backtracking(sum(part.repeats for part in parts), ways)
+    return Backtracking(0, 1)
 
 
-def _branches(node: object) -> bool:
-    if isinstance(node, tuple) and node and node[0] in (opcodes.BRANCH, opcodes.GROUPREF):
-        return True
-    return isinstance(node, tuple | list | parser.SubPattern) and any(_branches(part) for part in node)
+def _repeated(low: int, high: int, body: Backtracking) -> Backtracking:
+    if high > SMALL_REPEAT:
+        # A choice below a repeat multiplies with every round.
+        return Backtracking(1 if body == (0, 1) else MANY, 1)
+    ways = 1
+    for _ in range(high):
+        ways = min(ways * body.ways, MANY)
+    return Backtracking(body.repeats * max(high, 1), min(ways * (high - low + 1), MANY))
 
 
 def matching_lines(pattern: re.Pattern[str], files: Iterable[tuple[str, str]]) -> Iterator[tuple[str, int, str]]:

@@ -8,6 +8,7 @@ of the way, never deleted, because a command can move precious data there.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -22,35 +23,54 @@ def is_protected(path: str | PurePosixPath) -> bool:
 
 
 @dataclass(frozen=True)
-class ProtectedPaths:
-    """The protected paths of a workspace at one moment, with the (device, inode) of each."""
+class Identity:
+    """Stays the same when a parent folder is moved and when the content changes.
 
-    inodes: dict[str, tuple[int, int]]
+    A deleted link's inode number is given to the next file made, hence kind and target; folders and files are mount
+    points while a command runs and cannot be deleted by it.
+    """
+
+    device: int
+    inode: int
+    kind: int
+    link_target: str
+
+    @classmethod
+    def of(cls, entry: os.DirEntry[str]) -> Identity:
+        status = entry.stat(follow_symlinks=False)
+        target = str(Path(entry.path).readlink()) if entry.is_symlink() else ""
+        return cls(status.st_dev, status.st_ino, stat.S_IFMT(status.st_mode), target)
+
+
+@dataclass(frozen=True)
+class ProtectedPaths:
+    """The protected paths of a workspace at one moment, with what tells each from a newcomer."""
+
+    identities: dict[str, Identity]
 
     @classmethod
     def find(cls, workspace: Path) -> ProtectedPaths:
         """Walk the workspace without following links; protected folders are not entered."""
         found = {}
         for entry in _walk(workspace):
-            status = entry.stat(follow_symlinks=False)
-            found[os.path.relpath(entry.path, workspace)] = (status.st_dev, status.st_ino)
+            found[os.path.relpath(entry.path, workspace)] = Identity.of(entry)
         return cls(found)
 
     def existing(self, workspace: Path) -> list[str]:
         """Paths to mount read-only, sorted. A link is replaced by its target, or left out when that lies outside."""
         mounts = set()
-        for path in self.inodes:
+        for path in self.identities:
             target = (workspace / path).resolve()
             if target.is_relative_to(workspace) and target.exists() and target != workspace:
                 mounts.add(str(target.relative_to(workspace)))
         return sorted(mounts)
 
     def undo_new(self, workspace: Path) -> tuple[str, ...]:
-        """Rename what has appeared since `find`; one note for each. An inode that was known has only moved."""
-        known = set(self.inodes.values())
+        """Rename what has appeared since `find`; one note for each. What was known elsewhere has only moved."""
+        known = set(self.identities.values())
         notes = []
-        for path, inode in sorted(ProtectedPaths.find(workspace).inodes.items()):
-            if inode not in known:
+        for path, identity in sorted(ProtectedPaths.find(workspace).identities.items()):
+            if identity not in known:
                 renamed = _free_name(workspace / path)
                 (workspace / path).rename(renamed)
                 notes.append(f"renamed {path} to {renamed.name}: it is protected")

@@ -7,7 +7,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from nanocode.agent import matching
@@ -26,9 +26,9 @@ CHILD_OUTPUT_BYTES = 1_000_000
 class _Budget:
     """How much a search may read; ``exhausted`` says that it stopped early."""
 
-    files: int = MAX_FILES
-    total_bytes: int = MAX_TOTAL_BYTES
-    exhausted: bool = field(default=False)
+    files: int
+    total_bytes: int
+    exhausted: bool = False
 
     def allows(self, size: int) -> bool:
         self.files -= 1
@@ -47,7 +47,7 @@ def grep(workspace: Workspace, pattern: str, path: PurePosixPath, max_matches: i
         compiled = matching.compile_pattern(pattern)
     except ValueError as error:
         raise ToolError(f"invalid pattern: {error}") from None
-    budget = _Budget()
+    budget = _Budget(MAX_FILES, MAX_TOTAL_BYTES)
     matches, total = _search(compiled, _texts(workspace, path, pattern, budget), max_matches)
     rows = [f"{file}:{number}:{line}" for file, number, line in matches]
     if total > len(matches):
@@ -70,12 +70,12 @@ def _texts(workspace: Workspace, path: PurePosixPath, pattern: str, budget: _Bud
 def _search(
     pattern: re.Pattern[str], files: Iterator[tuple[str, str]], limit: int
 ) -> tuple[list[tuple[str, int, str]], int]:
-    repeats = matching.unbounded_repeats(pattern.pattern)
-    if repeats == 0:
+    risk = matching.backtracking(pattern.pattern)
+    if risk.repeats == 0 and risk.harmless_for(0):
         return matching.first_matches(pattern, files, limit)
     texts = list(files)
     longest = max((len(line) for _, text in texts for line in text.split("\n")), default=0)
-    if repeats == 1 and longest <= matching.SAFE_LINE_CHARACTERS:
+    if risk.harmless_for(longest):
         return matching.first_matches(pattern, texts, limit)
     return _search_in_child(pattern.pattern, texts, limit)
 

@@ -14,12 +14,9 @@ from typing import Literal, Protocol
 
 from nanocode.agent.tools import ToolResult
 from nanocode.conversation import ConversationError, Message, ToolCall
+from nanocode.inference.overflow import ContextOverflow
 
 StopReason = Literal["finished", "max_turns", "repeated", "malformed", "context", "time"]
-
-
-class ContextOverflow(RuntimeError):
-    """The conversation no longer fits the model's context."""
 
 
 class Responder(Protocol):

@@ -79,11 +79,8 @@ class Screen:
     def _call(self, call: ToolCall) -> None:
         preview = self.toolbox.preview(call)
         hidden = {"old_string", "new_string"} if preview is not None else set()
-        arguments = [
-            f"{name}={value[:SHOWN_ARGUMENT_CHARACTERS]!r}"
-            for name, value in call.arguments.items()
-            if name not in hidden
-        ]
+        shown = {name: value for name, value in call.arguments.items() if name not in hidden}
+        arguments = [f"{name}={value[:SHOWN_ARGUMENT_CHARACTERS]!r}" for name, value in shown.items()]
         self.line(f"{call.name}({', '.join(arguments)})", "bold cyan")
         for row in clipped(diff_lines(*preview), SHOWN_DIFF_LINES) if preview is not None else []:
             self.line(row, {"+": "green", "-": "red"}.get(row[:1], "dim"))
