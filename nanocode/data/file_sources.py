@@ -7,7 +7,6 @@ by one block. A single large sorted JSONL file is read from its head: split it w
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import re
 from collections.abc import Iterator
@@ -164,14 +163,23 @@ def _base(pattern: str) -> str:
 
 
 def _glob_regex(pattern: str) -> re.Pattern[str]:
-    """``**/`` matches any number of folders, ``*`` and ``?`` stay within one name."""
-    parts = []
-    for name in pattern.split("/"):
-        if name == "**":
-            parts.append("(?:[^/]+/)*")
-        else:
-            parts.append(fnmatch.translate(name).removeprefix("(?s:").removesuffix(r")\Z").replace(".*", "[^/]*") + "/")
+    """``**/`` matches any number of folders; ``*``, ``?`` and ``[...]`` stay within one name."""
+    parts = ["(?:[^/]+/)*" if name == "**" else _name_regex(name) + "/" for name in pattern.split("/")]
     return re.compile("".join(parts).removesuffix("/"))
+
+
+def _name_regex(name: str) -> str:
+    parts = []
+    for piece in re.split(r"(\*|\?|\[!?[^\]]+\])", name):
+        if piece == "*":
+            parts.append("[^/]*")
+        elif piece == "?":
+            parts.append("[^/]")
+        elif piece.startswith("[") and piece.endswith("]"):
+            parts.append("(?!/)[" + re.sub("^!", "^", piece[1:-1]).replace("\\", r"\\") + "]")
+        else:
+            parts.append(re.escape(piece))
+    return "".join(parts)
 
 
 def _first_line(error: BaseException) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -46,6 +48,8 @@ def folder(tmp_path: Path) -> Path:
         ("a/one.txt", ["one.txt"]),
         ("?/*.[mt]*", ["a/one.txt", "a/three.md"]),
         ("a/**/t*", ["deep/two.txt", "three.md"]),
+        ("a/d???/*", ["deep/two.txt"]),
+        ("a/[!d]*?e.*", ["one.txt", "three.md"]),
     ],
 )
 def test_globs_name_files_relative_to_their_fixed_part(folder: Path, pattern: str, origins: list[str]) -> None:
@@ -66,7 +70,7 @@ def test_a_relative_glob_starts_at_the_working_folder(folder: Path, monkeypatch:
 
 
 def test_a_glob_without_matches_is_one_clear_line(folder: Path) -> None:
-    for pattern in (folder / "*.parquet", folder / "missing" / "*.txt"):
+    for pattern in (folder / "*.parquet", folder / "missing" / "*.txt", folder / "*?one.txt"):
         with pytest.raises(SourceError, match=r"^data source 'mine': no file matches .*; correct data.sources glob$"):
             matched_files(source(pattern))
 
@@ -127,3 +131,55 @@ def test_a_damaged_parquet_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_bytes(b"not parquet at all")
     with pytest.raises(SourceError, match=r"data source 'mine': cannot read x\.parquet: "):
         list(file_documents(source(tmp_path / "*.parquet")))
+
+
+class Bucket(BaseHTTPRequestHandler):
+    """The two requests of the S3 protocol that reading needs, over one small bucket."""
+
+    protocol_version = "HTTP/1.1"
+    objects: ClassVar = {
+        "data/one.txt": b"first object\n",
+        "data/skip.md": b"no match\n",
+        "data/deep/two.txt": b"second\n",
+    }
+
+    def do_GET(self) -> None:
+        if "list-type=2" in self.path:
+            entries = "".join(
+                f"<Contents><Key>{key}</Key><LastModified>2024-01-01T00:00:00.000Z</LastModified><ETag>e</ETag>"
+                f"<Size>{len(body)}</Size></Contents>"
+                for key, body in sorted(self.objects.items())
+            )
+            listing = f"<ListBucketResult><Name>b</Name><IsTruncated>false</IsTruncated>{entries}</ListBucketResult>"
+            self.answer(200, listing.encode())
+        else:
+            body = self.objects[self.path.removeprefix("/bucket/")]
+            first, last = self.headers["Range"].removeprefix("bytes=").split("-")
+            self.answer(206, body[int(first) : int(last) + 1])
+
+    def do_HEAD(self) -> None:
+        self.answer(200, self.objects[self.path.removeprefix("/bucket/")], send_body=False)
+
+    def answer(self, status: int, body: bytes, send_body: bool = True) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if send_body:
+            self.wfile.write(body)
+
+    def log_message(self, *arguments: object) -> None:
+        """Keep the test's output clean."""
+
+
+def test_globs_in_an_s3_bucket_read_through_the_configured_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Bucket) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "nowhere-1")
+        documents = {
+            document.origin: document.content for document in file_documents(source("s3://bucket/data/**/*.txt"))
+        }
+        server.shutdown()
+    assert documents == {"one.txt": b"first object\n", "deep/two.txt": b"second\n"}

@@ -160,3 +160,13 @@ def test_a_source_with_nothing_usable_and_a_one_sided_split_are_one_clear_line(t
     (tmp_path / "a.txt").write_text("one good document alone " * 10)
     with pytest.raises(SourceError, match=r"none of its 1 documents falls into (train|validation); add documents"):
         run(*config(f"{tmp_path}/*.txt"), tmp_path / "out")
+
+
+def test_the_interpreter_is_sharded_without_any_other_input(tmp_path: Path) -> None:
+    data = DataConfig.model_validate({"sources": [{"name": "std", "kind": "python_stdlib", "max_bytes": 400_000}]})
+    result = run(data, data.sources[0], tmp_path / "out")
+    assert 400_000 <= result["kept"]["bytes"] < 900_000 and result["register"] == "code"
+    kept = [d for split in ("train", "validation") for d in read_documents(tmp_path / "out", split)]
+    assert all(document.licence == "PSF-2.0" and document.origin.endswith(".py") for document in kept)
+    for document in kept:
+        compile(document.text, document.origin, "exec", dont_inherit=True)
