@@ -195,7 +195,8 @@ def limited_command(command: str, limits: Limits) -> list[str]:
     prlimit = shutil.which("prlimit", path="/usr/bin:/bin")
     if prlimit is None:
         raise SandboxUnavailable("prlimit is not installed: install your system's package `util-linux`")
-    shell = shutil.which("bash", path="/usr/bin:/bin") or "/bin/sh"
+    # By name alone, because a shell puts its own path in front of every complaint that the model has to read.
+    shell = "bash" if shutil.which("bash", path="/usr/bin:/bin") else "sh"
     bounds = {
         "cpu": limits.cpu_seconds,
         "as": limits.memory_bytes,
