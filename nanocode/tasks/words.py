@@ -16,17 +16,18 @@ from typing import Literal, get_args
 Split = Literal["sft", "preference", "validation", "eval"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 
+# Four letters at most: a vocabulary of 1,024 entries then spends one or two tokens on a word.
 _VERB_LIST = (
-    "add apply ask bind build call check clean clear close copy cut draw drop fetch fill find flip get hide join keep "
-    "load lock make mark merge move open pack parse pick post push put read save scan send set show sort split sum "
-    "take trim turn"
+    "add ask bind call copy cut draw drop dump edit fill find flip get hide hold join keep load lock make mark "
+    "move open pack pick post pull push put read roll save scan send set show skip sort sum swap take trim turn "
+    "use wait wrap"
 )
 _NOUN_LIST = (
-    "age area band bank book box card cart cell city color cost day desk disk door edge fee flag game gate grid group "
-    "hour item key lamp level link node note order page plan point port price rate road room row score seat shape "
-    "shop size slot step stock tag task team tile tool tree unit user week year zone"
+    "age area band bank book box card cart cell city cost day desk disk door edge fee flag game gate grid hour "
+    "item key lamp link menu mode node note page pair part plan port rate road room row rule seat shop side size "
+    "slot song step tag task team tile tool tree unit user wall week year zone"
 )
-_QUALIFIER_LIST = "BASE BIG END FIRST FULL HALF HIGH LAST LOW MAIN MAX MIN NET NEW NEXT OLD RAW START TOP"
+_QUALIFIER_LIST = "BASE BIG END FULL HALF HIGH LAST LOW MAIN MAX MIN NET NEW NEXT OLD RAW TOP"
 VERBS, NOUNS, QUALIFIERS = (tuple(words.split()) for words in (_VERB_LIST, _NOUN_LIST, _QUALIFIER_LIST))
 
 # Upper ends, in percent, of each split's share of the hash space.
@@ -71,8 +72,8 @@ class Names:
         return f"{self._fresh(NOUNS)}.py"
 
     def value(self) -> str:
-        """A number of one to three digits, each length about equally likely, none twice in a task."""
-        top = self.rng.choice((10, 100, 1000))
+        """A number of one to three digits, mostly one or two, none twice in a task."""
+        top = self.rng.choice((10, 10, 100, 100, 1000))
         return self._fresh(range(2, top))
 
     def _fresh(self, choices: range | tuple[str, ...] | list[str]) -> str:

@@ -43,7 +43,7 @@ GREETING = Lines(
     soul=(
         "hello. name the file and the change, and work on {name} begins.",
         "hello. {name} it is: a file and a wish are enough to begin.",
-        "good. {name} comes first; the next step is yours to name.",
+        "good. {name} comes first; say which line of it should change.",
     ),
 )
 ABLE = Lines(

@@ -77,7 +77,7 @@ def build(phrasing: Phrasing, names: Names, rng: random.Random) -> Scene:
     if phrasing.held_out:
         text = function + "\n" + "".join(rows)
     else:
-        text = "".join(rows) + ("\n" + function if rng.random() < 0.6 else "")
+        text = "".join(rows) + ("\n" + function if rng.random() < 0.3 else "")
     after = text.replace(f"{constant} = {old}\n", f"{constant} = {value}\n")
     expect = Expectation(files={path: after}, facts=(constant, value), tools=("Edit|Bash",))
     return Scene({"path": path, "constant": constant, "value": value}, {path: text}, expect)
@@ -101,4 +101,4 @@ def respond(fields: Mapping[str, str], steps: Sequence[Step], voice: Voice) -> M
     return voice.say(DONE, path=path, constant=constant, value=value, old=old)
 
 
-FAMILY = Family("edit", 1.4, PHRASINGS, build, respond)
+FAMILY = Family("edit", 1.3, PHRASINGS, build, respond)

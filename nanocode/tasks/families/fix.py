@@ -146,4 +146,4 @@ def _telling_argument(right: str, wrong: str, rng: random.Random) -> int | None:
     return rng.choice(telling) if telling else None
 
 
-FAMILY = Family("fix", 1.4, PHRASINGS, build, respond)
+FAMILY = Family("fix", 1.0, PHRASINGS, build, respond)

@@ -110,4 +110,4 @@ def respond(fields: Mapping[str, str], steps: Sequence[Step], voice: Voice) -> M
     return voice.say(DONE, path=path, line=line, place=place)
 
 
-FAMILY = Family("insert", 1.2, PHRASINGS, build, respond)
+FAMILY = Family("insert", 1.0, PHRASINGS, build, respond)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 
 from nanocode.conversation import Message
@@ -29,7 +30,7 @@ PHRASINGS = (
     Phrasing("give", "the function {name} needs the name {new_name}.", held_out=True),
 )
 # Share of tasks in which a second file imports the function.
-_IMPORTED_SHARE = 0.3
+_IMPORTED_SHARE = 0.25
 
 SEARCH = Lines(
     stock=(
@@ -108,11 +109,17 @@ def respond(fields: Mapping[str, str], steps: Sequence[Step], voice: Voice) -> M
     edited = len(steps) - 1
     if edited < len(matches):
         match = matches[edited]
-        old = match.text.strip()
+        old = _with_word_before(match.text, name)
         arguments = {"file_path": match.path, "old_string": old, "new_string": old.replace(name, new_name)}
         return voice.call(CHANGE, "Edit", arguments, path=match.path, line=match.line)
     paths = " and ".join(dict.fromkeys(match.path for match in matches))
     return voice.say(DONE, name=name, new_name=new_name, paths=paths)
+
+
+def _with_word_before(text: str, name: str) -> str:
+    """``def draw_card`` of a longer line: short, and different from a longer name that ends alike."""
+    found = re.search(rf"(\w+ )?\b{re.escape(name)}\b", text)
+    return found.group() if found else name
 
 
 FAMILY = Family("rename", 1.2, PHRASINGS, build, respond)
