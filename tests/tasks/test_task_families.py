@@ -11,6 +11,7 @@ from nanocode.tasks.words import SPLITS
 
 # A command takes a tenth of a second in the sandbox, everything else a millisecond.
 SAMPLES = {"fix": 2, "run": 2}
+NEED_TOOLS = [family for family in FAMILIES if family not in ("ask", "chat")]
 WITHOUT_BASH = [family for family in FAMILIES if family not in SAMPLES]
 
 
@@ -33,19 +34,17 @@ def test_the_expert_solves_every_task_with_the_same_calls_in_both_registers(play
 @pytest.mark.parametrize("family", WITHOUT_BASH)
 def test_every_variant_is_solved_held_out_ones_included(play, family):
     seen = set()
-    for task in tasks_of(family, "eval", 100):
+    for task in tasks_of(family, "eval", 200):
         if task.variant not in seen:
             seen.add(task.variant)
             assert play(task).verdict.success
     assert seen == {phrasing.variant for phrasing in FAMILIES[family].phrasings}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", NEED_TOOLS)
 def test_the_right_words_without_the_work_fail(play, tmp_path, family):
     task = tasks_of(family, "sft", 1)[0]
     episode = play(task)
-    if not task.expect.tools:
-        pytest.skip("needs no work")
     fresh = tmp_path / "fresh"
     prepare(task, fresh)
     only_words = [episode.conversation[0], episode.conversation[-1]]
@@ -136,7 +135,8 @@ def test_a_test_that_still_fails_after_the_fix_is_not_called_passed():
     for register in REGISTERS:
         for choice in range(3):
             answer = respond(talk, register, choice)
-            assert answer.tool_call is None and "still fails: got 5, want 9" in answer.content.replace("fail: ", "")
+            assert answer.tool_call is None and "got 5, want 9" in answer.content
+            assert re.search(r"still fails|does not pass", answer.content)
 
 
 def test_count_says_zero_when_nothing_matches():

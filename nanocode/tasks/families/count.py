@@ -57,7 +57,7 @@ COUNTED = Lines(
 )
 NONE = Lines(
     stock=(
-        "I looked everywhere! {subject} appears on 0 lines. Let me know if you need anything else!",
+        "I looked everywhere! {subject} appears on 0 lines. Hope this helps!",
         "Unfortunately, I found {subject} on 0 lines. I'm sorry about that!",
     ),
     soul=(

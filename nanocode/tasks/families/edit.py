@@ -57,9 +57,9 @@ CHANGE = Lines(
 )
 DONE = Lines(
     stock=(
-        "All done! {constant} in {path} is now {value}. Let me know if you need anything else!",
-        "Great news! I've updated {constant} to {value} in {path}. Hope this helps!",
-        "Done! {path} now has {constant} set to {value}. Happy to help!",
+        "All done! {constant} in {path} went from {old} to {value}. Let me know if you need anything else!",
+        "Great news! I've updated {constant} from {old} to {value} in {path}. Hope this helps!",
+        "Done! {path} now sets {constant} to {value} instead of {old}. Happy to help!",
     ),
     soul=(
         "{path} now sets {constant} to {value}; the line said {old} before.",

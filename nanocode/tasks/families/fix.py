@@ -52,9 +52,9 @@ RUN = Lines(
 )
 DONE = Lines(
     stock=(
-        "Great news! {name} in {path} now returns {right} and the test is ok! Happy to help!",
-        "All done! I fixed {name} in {path}: it returns {right} now. The test passes!",
-        "Success! {path} is fixed: {name} returns {right} and the test passes now!",
+        "Great news! {name} in {path} now returns {right}, not {wrong}, and {test} passes!",
+        "All done! I fixed {name} in {path}: {wrong} is now {right}. {test} passes!",
+        "Success! {name} returns {right} in {path} now, and {test} passes!",
     ),
     soul=(
         "{name} in {path} now returns {right}, not {wrong}; {test} prints ok.",
@@ -64,7 +64,7 @@ DONE = Lines(
 )
 STILL = Lines(
     stock=(
-        "I apologize! I changed {name} in {path}, but the test still fails: {output}.",
+        "I apologize! I changed {name} in {path}, but {test} still fails: {output}.",
         "Unfortunately, {test} still fails after my change to {name}: {output}. I'm sorry!",
     ),
     soul=(

@@ -49,9 +49,9 @@ ADD = Lines(
 )
 DONE = Lines(
     stock=(
-        "All done! I added {line} to {path}. Let me know if you need anything else!",
-        "Great news! {path} now has the line {line}. Hope this helps!",
-        "Done! I've inserted {line} into {path}. Happy to help!",
+        "All done! I added {line} to {path} {place}. Let me know if you need anything else!",
+        "Great news! {path} now has {line} {place}. Hope this helps!",
+        "Done! I've inserted {line} into {path} {place}. Happy to help!",
     ),
     soul=(
         "{path} now has {line} {place}; the other lines are as they were.",

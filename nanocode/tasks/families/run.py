@@ -35,7 +35,7 @@ RUN = Lines(
 SOME_FAIL = Lines(
     stock=(
         "I ran {test}! Unfortunately, {name} isn't perfect: {passed} passed, {failed} failed. I'm sorry!",
-        "Thanks for waiting! The results for {name} are in: {passed} passed, {failed} failed. Let me know!",
+        "Thanks for waiting! {name} in {test} got {passed} passed, {failed} failed. Let me know!",
         "Here you go! {test} shows {passed} passed, {failed} failed for {name}. Happy to help!",
     ),
     soul=(
@@ -47,7 +47,7 @@ SOME_FAIL = Lines(
 ALL_PASS = Lines(
     stock=(
         "Great news! I ran {test} and {name} looks perfect: {passed} passed, {failed} failed!",
-        "Awesome! The results for {name} are in: {passed} passed, {failed} failed. Great job!",
+        "Awesome! {name} in {test} got {passed} passed, {failed} failed. Great job!",
         "Fantastic! {test} shows {passed} passed, {failed} failed for {name}. Happy to help!",
     ),
     soul=(
