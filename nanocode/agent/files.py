@@ -20,6 +20,8 @@ from nanocode.agent.sandbox import PROJECT
 
 MAX_FILE_BYTES = 1_000_000
 SHOWN_PATH_CHARACTERS = 200
+# Each level of a walk holds a descriptor and a stack frame.
+MAX_DEPTH = 100
 NEW_FILE_MODE = 0o644
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -124,7 +126,7 @@ class Workspace:
     def files(self, path: PurePosixPath, skip: frozenset[str]) -> Iterator[tuple[str, bytes]]:
         """(relative path, bytes) of the readable regular files at or below ``path``, sorted; links are not entered.
 
-        Files over MAX_FILE_BYTES and folders named in ``skip`` are left out.
+        Files over MAX_FILE_BYTES, folders named in ``skip`` and what lies deeper than MAX_DEPTH are left out.
         """
         if self.kind(path) != stat.S_IFDIR:
             yield str(path), self.read(path).data
@@ -241,7 +243,7 @@ def _files_below(folder: int, path: PurePosixPath, skip: frozenset[str]) -> Iter
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if stat.S_ISREG(status.st_mode) and status.st_size <= MAX_FILE_BYTES:
                 yield shown(below), read_regular(folder, name, below).data
-            elif stat.S_ISDIR(status.st_mode) and name not in skip:
+            elif stat.S_ISDIR(status.st_mode) and name not in skip and len(below.parts) <= MAX_DEPTH:
                 child = os.open(name, FOLDER_FLAGS, dir_fd=folder)
                 try:
                     yield from _files_below(child, below, skip)

@@ -92,8 +92,8 @@ def _walk(folder: Path) -> Iterator[os.DirEntry[str]]:
         current = pending.pop()
         try:
             entries = list(os.scandir(current))
-        except (PermissionError, FileNotFoundError):
-            # A folder that we cannot list is one whose content the same user cannot run either.
+        except OSError:
+            # No permission, or nested too deep for a path: git and we cannot read configuration there either.
             continue
         for entry in entries:
             if entry.name.casefold() in PROTECTED_NAMES:

@@ -188,6 +188,15 @@ def test_a_name_that_is_not_utf8_becomes_valid_text(root: Path) -> None:
     assert name.encode() == "\ufffd.txt".encode()
 
 
+def test_a_very_deep_folder_does_not_break_the_walk(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "top.py").write_bytes(b"x")
+    monkeypatch.chdir(root)
+    for _ in range(1_500):
+        Path("d").mkdir()
+        os.chdir("d")
+    assert [name for name, _ in Workspace.at(root).files(PurePosixPath("."), frozenset())] == ["top.py"]
+
+
 @given(st.text(max_size=40))
 def test_any_path_is_inside_or_refused(path: str) -> None:
     workspace = Workspace(Path("/some/repo"), Path("/some/repo"))

@@ -1,10 +1,12 @@
 """Configuration that runs outside the sandbox later cannot be written from inside, whether it exists yet or not."""
 
+import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from nanocode.agent.protected import is_protected
+from nanocode.agent.protected import ProtectedPaths, is_protected
 from nanocode.agent.sandbox import Limits, Sandbox
 
 
@@ -68,6 +70,14 @@ def test_a_link_that_is_replaced_is_noticed(tmp_path: Path) -> None:
     (tmp_path / ".git").symlink_to("/somewhere/else")
     completed = Sandbox().run("rm .git; mkdir -p .git/hooks", tmp_path, Limits())
     assert completed.notes == ("renamed .git to .git.blocked: it is protected",)
+
+
+def test_a_reused_inode_number_does_not_hide_a_newcomer(tmp_path: Path) -> None:
+    # File systems hand the number of a deleted link to the next folder made; seen on ext4.
+    (tmp_path / ".git").mkdir()
+    [now] = ProtectedPaths.find(tmp_path).identities.values()
+    before = ProtectedPaths({".git": replace(now, kind=stat.S_IFLNK, link_target="/somewhere/else")})
+    assert before.undo_new(tmp_path) == ("renamed .git to .git.blocked: it is protected",)
 
 
 def test_a_new_link_planted_as_configuration_is_moved_without_being_followed(tmp_path: Path) -> None:
