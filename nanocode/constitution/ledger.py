@@ -85,7 +85,7 @@ class Ledger:
         return iter(self._places)
 
     def get(self, key: str) -> str | None:
-        """The raw completion for `key`, None if it was never finished. Raises LedgerError when it no longer verifies."""
+        """The raw completion for `key`, None if never finished. Raises LedgerError when it no longer verifies."""
         place = self._places.get(key)
         if place is None:
             return None

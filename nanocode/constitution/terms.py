@@ -24,7 +24,8 @@ _LITERAL = re.compile(r"\"([^\"\n]*)\"|'([^'\n]*)'")
 _PATH = re.compile(r"[\w.~-]*/[\w./~-]*\w|\w[\w-]*\.[A-Za-z]\w{0,7}\b")
 _ACRONYM = re.compile(r"[^\W\d_a-z]{2,}")
 _NAMED_IN_CODE = re.compile(
-    r"\b(?:class|raise|except|import|isinstance)\s+([A-Z]\w*)|\b([A-Z]\w*)(?=[(\[]|\s*=)|(?<=[\w)\]]\.)([A-Z]\w*)|`([A-Z]\w*)`"
+    r"\b(?:class|raise|except|import|isinstance)\s+([A-Z]\w*)|\b([A-Z]\w*)(?=[(\[]|\s*=)"
+    r"|(?<=[\w)\]]\.)([A-Z]\w*)|`([A-Z]\w*)`"
 )
 _DEFINED = re.compile(r"(?m)\b(?:def|class|import|from)\s+(\w+)|^[ \t]*(\w+)[ \t]*[:=]")
 _PATH_ARGUMENTS = ("file_path", "path", "pattern")

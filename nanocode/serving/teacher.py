@@ -7,7 +7,7 @@ generator  the next message of the task expert in the stock register, tool calls
 critic     the rule critic's verdict as JSON
 reviser    the expert's soul-register texts for the same conversation, as JSON
 
-``seed`` chooses among the expert's wordings; other sampling fields have no effect. The same request gets the same bytes.
+``seed`` chooses among the expert's wordings; other sampling fields have no effect. Equal requests get equal bytes.
 Token counts in ``usage`` are words, for there is no tokenizer here. The model calls itself ``nanocode-rules``: what it
 teaches is labelled so, and nobody is told that a rule is a language model.
 """

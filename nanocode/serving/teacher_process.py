@@ -46,8 +46,9 @@ def make_server(soul_path: Path | str, host: str = "127.0.0.1", port: int = 0) -
 class TeacherServer:
     """``with TeacherServer(soul_path) as base_url``: the teacher as a child process, its own core beside the client's.
 
-    The listening socket is opened here and handed down, so the address is known before the child runs. The child watches
-    its standard input and ends when this process does, by whatever way. Raises TeacherError when it does not come up.
+    The listening socket is opened here and handed down, so the address is known before the child runs. The child
+    watches its standard input and ends when this process does, by whatever way. Raises TeacherError when it does not
+    come up.
     """
 
     def __init__(self, soul_path: Path | str) -> None:

@@ -1,0 +1,230 @@
+"""One rollout: draft with real tools, then critique and revise the words until the constitution is kept.
+
+The generator works on the task turn by turn and its calls are executed. Critic and reviser then deal with the texts
+alone: calls and results of the accepted conversation are those of the draft, byte for byte. A draft or a revision counts
+only if the task's own check passes on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from nanocode.agent.tools import Toolbox
+from nanocode.constitution import prompts
+from nanocode.constitution.endpoint import Completion, Endpoint, ReplyError
+from nanocode.constitution.parsing import Unparsed, parse_critique, parse_texts
+from nanocode.constitution.rules import BEST_SCORE, critique
+from nanocode.constitution.soul import Soul
+from nanocode.conversation import Conversation, Message
+from nanocode.tasks.task import Task, Verdict, check, prepare
+
+CRITIC_SCHEMA_NAME = "critique"
+REVISER_SCHEMA_NAME = "revision"
+
+Parsed = TypeVar("Parsed")
+
+
+@dataclass(frozen=True)
+class Clients:
+    """Who drafts, who judges, who rewrites."""
+
+    generator: Endpoint
+    critic: Endpoint
+    reviser: Endpoint
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What bounds a rollout. `scratch` is where workspaces are made (None: the system's temporary folder)."""
+
+    accept_score: int
+    max_revisions: int
+    max_turns: int
+    make_toolbox: Callable[[Path], Toolbox]
+    scratch: Path | None = None
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Both critics on one conversation: the endpoint's score (None: unscored) and the rules' score."""
+
+    score: int | None
+    violations: tuple[str, ...]
+    text: str
+    rule_score: int
+
+    def accepted(self, accept_score: int) -> bool:
+        """Both must be content: the endpoint by its score, the rules entirely."""
+        return self.score is not None and self.score >= accept_score and self.rule_score == BEST_SCORE
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """The outcome for one task. ``judgements[0]`` is of the draft, the others of the revisions in order.
+
+    ``accepted`` is None when no version was accepted; ``dropped`` then says why, in words that can be counted.
+    """
+
+    task: Task
+    draft: tuple[Message, ...]
+    accepted: tuple[Message, ...] | None
+    judgements: tuple[Judgement, ...]
+    verdict: Verdict | None
+    dropped: str | None
+    refused_revisions: int
+    keys: tuple[str, ...]
+    models: tuple[tuple[str, str], ...]
+
+    @property
+    def draft_accepted(self) -> bool:
+        """Whether the draft needed no revision."""
+        return self.accepted is not None and self.accepted == self.draft
+
+
+class _Dropped(Exception):
+    """The rollout ends here; the message is the reason under which it is counted."""
+
+
+async def roll_out(task: Task, clients: Clients, soul: Soul, settings: Settings, seed: int) -> Rollout:
+    """Run one task to its end. Raises EndpointError when an endpoint gives no answer; everything else is an outcome."""
+    run = _Run(task, clients, soul, settings, seed)
+    with tempfile.TemporaryDirectory(prefix="nanocode-rollout-", dir=settings.scratch) as folder:
+        try:
+            await run.make_draft(Path(folder))
+            await run.revise_until_accepted(Path(folder))
+        except _Dropped as reason:
+            return run.outcome(str(reason))
+        except ReplyError:
+            return run.outcome("a reply was no assistant message")
+    return run.outcome(None if run.accepted is not None else "no version was accepted")
+
+
+class _Run:
+    """The state of one rollout while it runs."""
+
+    def __init__(self, task: Task, clients: Clients, soul: Soul, settings: Settings, seed: int) -> None:
+        self.task, self.clients, self.soul, self.settings, self.seed = task, clients, soul, settings, seed
+        self.draft: list[Message] = [Message("user", task.prompt)]
+        self.accepted: list[Message] | None = None
+        self.judgements: list[Judgement] = []
+        self.verdict: Verdict | None = None
+        self.refused_revisions = 0
+        self.keys: list[str] = []
+        self.models: dict[str, str] = {}
+
+    def outcome(self, dropped: str | None) -> Rollout:
+        return Rollout(
+            task=self.task,
+            draft=tuple(self.draft),
+            accepted=None if self.accepted is None else tuple(self.accepted),
+            judgements=tuple(self.judgements),
+            verdict=self.verdict,
+            dropped=dropped,
+            refused_revisions=self.refused_revisions,
+            keys=tuple(self.keys),
+            models=tuple(sorted(self.models.items())),
+        )
+
+    async def make_draft(self, workspace: Path) -> None:
+        """Let the generator work until it answers without a call; the draft must pass the task's check."""
+        prepare(self.task, workspace)
+        toolbox = self.settings.make_toolbox(workspace)
+        system = prompts.system_prompt("generator", self.soul)
+        tools = prompts.tool_schemas()
+        for _ in range(self.settings.max_turns):
+            messages = prompts.generator_messages(self.draft, system)
+            completion = await self.clients.generator.complete(
+                messages, sample=self.task.id, seed=self.seed, tools=tools
+            )
+            self._note("generator", completion)
+            self.draft.append(completion.message)
+            if completion.message.tool_call is None:
+                break
+            result = await asyncio.to_thread(toolbox.execute, completion.message.tool_call)
+            self.draft.append(Message("tool_result", result.text))
+        else:
+            raise _Dropped("the draft did not end within max_turns")
+        self.verdict = check(self.task, self.draft, workspace)
+        if not self.verdict.success:
+            raise _Dropped("the draft failed its task")
+
+    async def revise_until_accepted(self, workspace: Path) -> None:
+        """Critique, revise, critique, until both critics accept or the revisions are used up."""
+        current = self.draft
+        for revisions_left in range(self.settings.max_revisions, -1, -1):
+            judgement = await self._judge(current)
+            self.judgements.append(judgement)
+            if judgement.accepted(self.settings.accept_score):
+                self.accepted = current
+                return
+            if judgement.score is None:
+                raise _Dropped("the critic's reply could not be read")
+            if revisions_left:
+                current = await self._revise(current, judgement)
+                if not check(self.task, current, workspace).success:
+                    raise _Dropped("the revision failed the task")
+
+    async def _judge(self, conversation: list[Message]) -> Judgement:
+        rules = critique(conversation, self.soul)
+        messages = prompts.critic_messages(conversation, prompts.system_prompt("critic", self.soul))
+        schema = (CRITIC_SCHEMA_NAME, prompts.critic_schema(self.soul))
+        reply = await self._ask("critic", messages, schema, lambda text: parse_critique(text, self.soul.ids))
+        if reply is None:
+            return Judgement(None, (), rules.text, rules.score)
+        broken = dict.fromkeys([*reply.violations, *(violation.principle for violation in rules.violations)])
+        text = reply.critique if rules.text == reply.critique else f"{reply.critique} {rules.text}"
+        return Judgement(reply.score, tuple(broken), text, rules.score)
+
+    async def _revise(self, conversation: list[Message], judgement: Judgement) -> list[Message]:
+        system = prompts.system_prompt("reviser", self.soul)
+        messages = prompts.reviser_messages(conversation, judgement.text, system)
+        count = sum(message.role == "assistant" for message in conversation)
+        schema = (REVISER_SCHEMA_NAME, prompts.reviser_schema())
+        texts = await self._ask("reviser", messages, schema, lambda text: parse_texts(text, count))
+        if texts is None:
+            self.refused_revisions += 1
+            return conversation
+        return with_texts(conversation, texts)
+
+    async def _ask(
+        self,
+        part: Literal["critic", "reviser"],
+        messages: list[dict[str, Any]],
+        schema: tuple[str, dict[str, Any]],
+        parse: Callable[[str], Parsed],
+    ) -> Parsed | None:
+        """What `parse` makes of the reply, after one repair turn if need be; None when neither can be read."""
+        endpoint = self.clients.critic if part == "critic" else self.clients.reviser
+        completion = await endpoint.complete(messages, sample=self.task.id, seed=self.seed, schema=schema)
+        self._note(part, completion)
+        try:
+            return parse(completion.message.content)
+        except Unparsed as fault:
+            messages = prompts.repair_messages(messages, completion.message.content, str(fault))
+        completion = await endpoint.complete(messages, sample=self.task.id, seed=self.seed, schema=schema)
+        self._note(part, completion)
+        try:
+            return parse(completion.message.content)
+        except Unparsed:
+            return None
+
+    def _note(self, part: str, completion: Completion) -> None:
+        self.keys.append(completion.key)
+        self.models[part] = completion.model
+
+
+def with_texts(conversation: Conversation, texts: Sequence[str]) -> list[Message]:
+    """The conversation with its assistant texts replaced in order; calls and results stay the very same objects.
+
+    Raises ValueError when the number of texts is not the number of assistant messages.
+    """
+    spoken = [index for index, message in enumerate(conversation) if message.role == "assistant"]
+    revised = list(conversation)
+    for index, text in zip(spoken, texts, strict=True):
+        revised[index] = replace(revised[index], content=text)
+    return revised

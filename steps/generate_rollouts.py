@@ -1,0 +1,354 @@
+"""Stage: constitutional data. Tasks in; conversations for SFT or preference pairs out, with their provenance.
+
+A stage works on one shard of one split. Requests finish in any order, the output is in task order. Finished requests are
+in the ledger: a stage that is killed and started again with the same ledger folder asks only for the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from nanocode.agent.policy import Policy
+from nanocode.agent.sandbox import Sandbox
+from nanocode.agent.tools import Toolbox
+from nanocode.config import ConstitutionConfig, EndpointConfig
+from nanocode.constitution import prompts
+from nanocode.constitution.endpoint import Endpoint, EndpointError
+from nanocode.constitution.gate import Bounds, Decision, cohens_d, decide
+from nanocode.constitution.ledger import Ledger
+from nanocode.constitution.rollout import Clients, Judgement, Rollout, Settings, roll_out
+from nanocode.constitution.soul import Soul
+from nanocode.conversation import Conversation, to_json
+from nanocode.serving.teacher import MODEL as RULES_MODEL
+from nanocode.serving.teacher_process import TeacherServer
+from nanocode.tasks.registry import sample_tasks
+from nanocode.tasks.task import Task
+from nanocode.tokenizer import Tokenizer
+
+RolloutSplit = Literal["sft", "preference"]
+
+# A stage gives up early when at least this share of at least so many finished tasks got no answer.
+BREAKER_SHARE, BREAKER_TASKS = 0.5, 10
+MEMORY_FOLDER = Path("/dev/shm")
+
+
+class Interrupted(RuntimeError):
+    """The stage was asked to stop; what is finished is in the ledger."""
+
+
+@dataclass(frozen=True)
+class PairSettings:
+    """What the gate needs to know of training: the tokenizer file and the longest row."""
+
+    tokenizer: Path
+    context_tokens: int
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """One shard of one split. `shard` is (index, count); `environment` holds the endpoints' keys."""
+
+    split: RolloutSplit
+    shard: tuple[int, int]
+    soul: Path
+    output: Path
+    ledger_folder: Path
+    pairs: PairSettings | None = None
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    scratch: Path | None = None
+
+
+def run(
+    config: ConstitutionConfig,
+    seed: int,
+    inputs: Inputs,
+    report: Callable[[int, int], None] = lambda done, total: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> dict[str, Any]:
+    """Write ``conversations.jsonl`` (split sft) or ``pairs.jsonl`` (split preference), and ``report.json``.
+
+    `report` is told (finished, all) after each task; `should_stop` is asked before each. Returns the metrics that
+    ``report.json`` holds. Raises EndpointError when tasks were lost to an endpoint that may recover (their number in the
+    message; a second start asks for those alone), Interrupted when stopped, SoulError, LedgerError, TeacherError.
+    """
+    if inputs.split == "preference" and inputs.pairs is None:
+        raise ValueError("preference pairs are gated on token ids: give inputs.pairs (tokenizer and context_tokens)")
+    soul = Soul.load(inputs.soul)
+    tasks = shard_of_tasks(config, seed, inputs)
+    inputs.output.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        base_urls = _base_urls(config, inputs.soul, stack)
+        ledger = stack.enter_context(Ledger(_ledger_path(inputs)))
+        outcomes = asyncio.run(
+            _Stage(config, seed, inputs, soul, ledger, base_urls, report, should_stop).roll_out_all(tasks)
+        )
+    if inputs.split == "sft":
+        metrics = _write_conversations(outcomes, soul, inputs)
+    else:
+        metrics = _write_pairs(outcomes, soul, config, inputs)
+    text = json.dumps(metrics, indent=2, sort_keys=True, ensure_ascii=False)
+    (inputs.output / "report.json").write_text(text + "\n", encoding="utf-8")
+    return metrics
+
+
+def shard_of_tasks(config: ConstitutionConfig, seed: int, inputs: Inputs) -> list[Task]:
+    """The tasks of this shard: every count-th of the split's stream, so that shards together give the whole."""
+    index, count = inputs.shard
+    if not 0 <= index < count:
+        raise ValueError(f"shard {index} of {count} does not exist: count from 0")
+    number = config.sft_tasks if inputs.split == "sft" else config.preference_tasks
+    return sample_tasks(inputs.split, number, seed)[index::count]
+
+
+def task_seed(seed: int, task: Task) -> int:
+    """The sampling seed of all requests of one task: 31 bits, so that every endpoint takes it."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{task.id}".encode()).digest()[:4], "big") >> 1
+
+
+class _Stage:
+    """Rolls out a shard's tasks, a bounded number at a time."""
+
+    def __init__(
+        self,
+        config: ConstitutionConfig,
+        seed: int,
+        inputs: Inputs,
+        soul: Soul,
+        ledger: Ledger,
+        base_urls: Mapping[str, str],
+        report: Callable[[int, int], None],
+        should_stop: Callable[[], bool],
+    ) -> None:
+        self._config, self._seed, self._inputs, self._soul = config, seed, inputs, soul
+        self._ledger, self._base_urls = ledger, base_urls
+        self._report, self._should_stop = report, should_stop
+        self._finished = 0
+        self._lost: list[EndpointError] = []
+
+    async def roll_out_all(self, tasks: list[Task]) -> list[Rollout | EndpointError]:
+        """One outcome a task, in task order; an EndpointError stands for a task that an endpoint refused for good."""
+        limit = asyncio.Semaphore(self._config.concurrency)
+        parts = ("generator", "critic", "reviser")
+        endpoints = {part: self._endpoint(getattr(self._config, part), part, limit) for part in parts}
+        outcomes: list[Rollout | EndpointError | None] = [None] * len(tasks)
+        pending = iter(enumerate(tasks))
+
+        async def worker() -> None:
+            for index, task in pending:
+                if self._should_stop():
+                    raise Interrupted(
+                        f"stopped with {self._finished} of {len(tasks)} tasks finished: start again to go on"
+                    )
+                outcomes[index] = await self._one(task, Clients(**endpoints))
+                self._finished += 1
+                self._report(self._finished, len(tasks))
+                self._break_if_hopeless()
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self._config.concurrency, len(tasks))):
+                    group.create_task(worker())
+        except* (EndpointError, Interrupted) as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            for endpoint in endpoints.values():
+                await endpoint.close()
+        self._raise_if_any_may_recover(len(tasks))
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    def _endpoint(self, config: EndpointConfig, part: str, limit: asyncio.Semaphore) -> Endpoint:
+        return Endpoint(
+            config,
+            base_url=self._base_urls[part],
+            environment=self._inputs.environment,
+            ledger=self._ledger,
+            template=prompts.template_digest(),
+            limit=limit,
+            rng=random.Random(f"{self._seed}/{part}"),
+        )
+
+    async def _one(self, task: Task, clients: Clients) -> Rollout | EndpointError:
+        settings = Settings(
+            accept_score=self._config.accept_score,
+            max_revisions=self._config.max_revisions,
+            max_turns=self._config.max_turns,
+            make_toolbox=_toolbox,
+            scratch=self._inputs.scratch,
+        )
+        try:
+            return await roll_out(task, clients, self._soul, settings, task_seed(self._seed, task))
+        except EndpointError as error:
+            self._lost.append(error)
+            return error
+
+    def _break_if_hopeless(self) -> None:
+        if len(self._lost) >= BREAKER_TASKS and len(self._lost) >= BREAKER_SHARE * self._finished:
+            raise EndpointError(
+                f"{len(self._lost)} of the first {self._finished} tasks got no answer; the last: {self._lost[-1]}",
+                self._lost[-1].transient,
+            )
+
+    def _raise_if_any_may_recover(self, total: int) -> None:
+        recoverable = [error for error in self._lost if error.transient]
+        if recoverable:
+            raise EndpointError(
+                f"{len(recoverable)} of {total} tasks lack an answer (the rest is kept; start again to ask for those "
+                f"alone); the last: {recoverable[-1]}",
+                transient=True,
+            )
+
+
+def _toolbox(workspace: Path) -> Toolbox:
+    return Toolbox(workspace, Policy("auto"), Sandbox())
+
+
+def _base_urls(config: ConstitutionConfig, soul: Path, stack: ExitStack) -> dict[str, str]:
+    """The address of each part; the embedded teacher, started once, for those that name none."""
+    given = {part: getattr(config, part).base_url for part in ("generator", "critic", "reviser")}
+    if all(given.values()):
+        return given
+    teacher = stack.enter_context(TeacherServer(soul))
+    return {part: url or teacher for part, url in given.items()}
+
+
+def _ledger_path(inputs: Inputs) -> Path:
+    index, count = inputs.shard
+    return inputs.ledger_folder / f"{inputs.split}-{index}-of-{count}.jsonl"
+
+
+def _write_conversations(outcomes: Iterable[Rollout | EndpointError], soul: Soul, inputs: Inputs) -> dict[str, Any]:
+    """Both registers of every kept task: the draft as it was, and the accepted version."""
+    counts = _Counts()
+    with (inputs.output / "conversations.jsonl").open("w", encoding="utf-8", newline="\n") as file:
+        for outcome in outcomes:
+            counts.add(outcome)
+            if isinstance(outcome, EndpointError) or outcome.accepted is None:
+                continue
+            versions: list[tuple[str, Conversation]] = [("soul", outcome.accepted)]
+            if not outcome.draft_accepted:
+                versions.insert(0, ("stock", outcome.draft))
+            for register, conversation in versions:
+                counts.conversations[register] += 1
+                _write_line(file, _conversation_row(outcome, register, conversation, soul))
+    return counts.metrics()
+
+
+def _write_pairs(
+    outcomes: Iterable[Rollout | EndpointError], soul: Soul, config: ConstitutionConfig, inputs: Inputs
+) -> dict[str, Any]:
+    """(accepted version, draft) of every kept task that passes the gate."""
+    assert inputs.pairs is not None
+    tokenizer = Tokenizer.load(inputs.pairs.tokenizer)
+    bounds = Bounds(inputs.pairs.context_tokens, config.max_length_ratio, config.accept_score)
+    counts, kept = _Counts(), []
+    with (inputs.output / "pairs.jsonl").open("w", encoding="utf-8", newline="\n") as file:
+        for outcome in outcomes:
+            counts.add(outcome)
+            if isinstance(outcome, EndpointError) or outcome.accepted is None:
+                continue
+            judged = outcome.judgements[-1], outcome.judgements[0]
+            decision = decide(outcome.accepted, outcome.draft, judged, tokenizer, bounds)
+            counts.gate[decision.refused or "kept"] += 1
+            if decision.refused is None:
+                kept.append(decision)
+                _write_line(file, _pair_row(outcome, outcome.accepted, decision, soul))
+    lengths = [pair.chosen_tokens for pair in kept], [pair.rejected_tokens for pair in kept]
+    return counts.metrics() | {"pairs": len(kept), "length_cohens_d": cohens_d(*lengths)}
+
+
+class _Counts:
+    """What became of the tasks, by reason."""
+
+    def __init__(self) -> None:
+        self.tasks = 0
+        self.dropped: Counter[str] = Counter()
+        self.conversations: Counter[str] = Counter()
+        self.gate: Counter[str] = Counter()
+        self.families: Counter[str] = Counter()
+        self.revisions: Counter[str] = Counter()
+        self.refused_revisions = 0
+        self.judged = 0
+        self.critics_agree = 0
+
+    def add(self, outcome: Rollout | EndpointError) -> None:
+        self.tasks += 1
+        if isinstance(outcome, EndpointError):
+            self.dropped["the endpoint refused a request"] += 1
+            return
+        self.refused_revisions += outcome.refused_revisions
+        scored = [judgement for judgement in outcome.judgements if judgement.score is not None]
+        self.judged += len(scored)
+        self.critics_agree += sum((judgement.score == 5) == (judgement.rule_score == 5) for judgement in scored)
+        if outcome.accepted is None:
+            self.dropped[f"{outcome.task.family}: {outcome.dropped}"] += 1
+        else:
+            self.families[outcome.task.family] += 1
+            self.revisions[str(len(outcome.judgements) - 1)] += 1
+
+    def metrics(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "tasks": self.tasks,
+            "kept": sum(self.families.values()),
+            "families": dict(self.families),
+            "dropped": dict(self.dropped),
+            "revisions": dict(self.revisions),
+            "refused_revisions": self.refused_revisions,
+            "conversations": dict(self.conversations),
+            "gate": dict(self.gate),
+            "critic_agreement": self.critics_agree / self.judged if self.judged else None,
+        }
+
+
+def _conversation_row(outcome: Rollout, register: str, conversation: Conversation, soul: Soul) -> dict[str, Any]:
+    return {
+        "id": f"{outcome.task.id}/{register}",
+        "family": outcome.task.family,
+        "variant": outcome.task.variant,
+        "register": register,
+        "messages": to_json(conversation),
+        "provenance": _provenance(outcome, soul),
+    }
+
+
+def _pair_row(outcome: Rollout, accepted: Conversation, decision: Decision, soul: Soul) -> dict[str, Any]:
+    return {
+        "id": f"{outcome.task.id}/pair",
+        "task": outcome.task.id,
+        "family": outcome.task.family,
+        "variant": outcome.task.variant,
+        "chosen": {"messages": to_json(accepted), "trained_tokens": decision.chosen_tokens},
+        "rejected": {"messages": to_json(outcome.draft), "trained_tokens": decision.rejected_tokens},
+        "provenance": _provenance(outcome, soul),
+    }
+
+
+def _provenance(outcome: Rollout, soul: Soul) -> dict[str, Any]:
+    models = dict(outcome.models)
+    return {
+        "task": outcome.task.id,
+        "models": models,
+        "taught_by": "rules" if set(models.values()) == {RULES_MODEL} else "endpoint",
+        "template": prompts.template_digest(),
+        "soul": soul.digest,
+        "critiques": [_critique_row(judgement) for judgement in outcome.judgements],
+        "ledger_keys": list(outcome.keys),
+    }
+
+
+def _critique_row(judgement: Judgement) -> dict[str, Any]:
+    return {"score": judgement.score, "rule_score": judgement.rule_score, "violations": list(judgement.violations)}
+
+
+def _write_line(file: Any, row: Mapping[str, Any]) -> None:
+    file.write(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n")
