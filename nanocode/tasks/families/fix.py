@@ -34,7 +34,7 @@ CHANGE = Lines(
     ),
     soul=(
         "the return line differs from the comment.",
-        "the comment says otherwise: fixing the return line.",
+        "the comment differs: fixing the return line.",
         "the return line is wrong; replacing it.",
     ),
 )
