@@ -36,7 +36,7 @@ def show(context: typer.Context, model: Model, as_json: AsJson = False, store: S
     if as_json:
         typer.echo(json.dumps(asdict(root)))
     else:
-        Console(soft_wrap=True).print(_branch(root))
+        Console(highlight=False).print(_branch(root))
 
 
 @app.command()
