@@ -97,13 +97,8 @@ def run_bounded(
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         code = process.wait()
-    return Completed(
-        output=kept.text(),
-        exit_code=code if code >= 0 else 128 - code,
-        timed_out=timed_out,
-        truncated=kept.truncated,
-        flooded=kept.total > flood_bytes,
-    )
+    exit_code = code if code >= 0 else 128 - code
+    return Completed(kept.text(), exit_code, timed_out, kept.truncated, kept.total > flood_bytes)
 
 
 def _collect(process: subprocess.Popen[bytes], kept: HeadAndTail, deadline: float, flood_bytes: int) -> bool:

@@ -18,8 +18,9 @@ from nanocode.agent.sandbox import Sandbox, SandboxUnavailable, Shell, UnsafeShe
 from nanocode.agent.session import CallFinished, Session, SessionLimits, Stopped
 from nanocode.agent.terminal import Asker, Screen, Terminal
 from nanocode.agent.tools import Toolbox
-from nanocode.conversation import to_json
+from nanocode.conversation import ToolCall, to_json
 
+MODE_HELP = "plan: read only; ask: ask before edits and commands; auto-edit: ask before commands; auto: never ask."
 HISTORY_FILE = "agent-history"
 
 
@@ -33,36 +34,23 @@ class ModeName(StrEnum):
 
 
 def agent(
-    model: Annotated[
-        str | None, typer.Argument(help="Release name, digest prefix or folder; default: the newest.")
-    ] = None,
+    model: Annotated[str | None, typer.Argument(help="Release name, digest prefix or folder.")] = None,
     prompt: Annotated[str | None, typer.Option("-p", "--prompt", help="Do this one thing, then leave.")] = None,
     workspace: Annotated[Path, typer.Option(help="The folder to work in; nothing outside of it is touched.")] = Path(),
-    mode: Annotated[
-        ModeName,
-        typer.Option(
-            help="plan: read only; ask: ask before edits and commands; auto-edit: ask before commands; auto: never ask."
-        ),
-    ] = ModeName.ask,
+    mode: Annotated[ModeName, typer.Option(help=MODE_HELP)] = ModeName.ask,
     temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the likeliest token.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Of sampling, when the temperature is above 0.")] = 0,
     max_turns: Annotated[int, typer.Option(min=1, help="Model turns for one prompt.")] = SessionLimits.max_turns,
     store: Annotated[str | None, typer.Option(help="Where releases are kept; default as in the config.")] = None,
-    json_output: Annotated[
-        bool, typer.Option("--json", help="One-shot: print one JSON document, ask nothing.")
-    ] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON document, ask nothing.")] = False,
     unsafe: Annotated[bool, typer.Option("--unsafe", help="Run commands WITHOUT a sandbox.")] = False,
 ) -> None:
     """Talk to a trained coding agent, or let it do one thing (-p). Without a terminal, what needs asking is refused."""
     if not workspace.is_dir():
         raise typer.BadParameter(f"{workspace} is not a folder: create it or name another", param_hint="--workspace")
-    interactive = sys.stdin.isatty()
-    task = prompt if prompt is not None or interactive else sys.stdin.read().strip()
-    if task == "" or (json_output and task is None):
-        raise typer.BadParameter("there is nothing to do: give -p PROMPT or pipe it in", param_hint="--prompt")
+    task = _task(prompt, json_output)
     console = Console(stderr=json_output, highlight=False)
-    asked = interactive and not json_output
-    policy = Policy(mode.value, Asker(console.input) if asked else deny_all)
+    policy = Policy(mode.value, _confirm(console, json_output))
     toolbox = Toolbox(workspace, policy, _shell(unsafe))
 
     # Loading a model takes seconds: every cheap mistake is reported before.
@@ -78,6 +66,22 @@ def agent(
         _converse(screen, make_session, unsafe)
     elif not _one_shot(screen, make_session(), task, json_output):
         raise typer.Exit(1)
+
+
+def _task(prompt: str | None, json_output: bool) -> str | None:
+    """What to do in one go: the option, else what is piped in; None for a conversation."""
+    task = prompt if prompt is not None or sys.stdin.isatty() else sys.stdin.read().strip()
+    if task == "" or (json_output and task is None):
+        raise typer.BadParameter("there is nothing to do: give -p PROMPT or pipe it in", param_hint="--prompt")
+    return task
+
+
+def _confirm(console: Console, json_output: bool) -> Callable[[ToolCall], bool]:
+    """Ask on a terminal, refuse elsewhere."""
+    if json_output or not sys.stdin.isatty():
+        return deny_all
+    # The choices in square brackets are text, not markup.
+    return Asker(lambda question: console.input(question, markup=False))
 
 
 def _shell(unsafe: bool) -> Shell | None:
