@@ -27,6 +27,8 @@ from artifacts.records import ArtifactError, Fingerprint
 FIRST_PARTY = ("nanocode", "steps", "artifacts")
 
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+_IMPORTERS = ("import_module", "__import__")
 _NOT_MEANING = frozenset({"ctx", "type_comment", "type_ignores", "kind"})
 
 
@@ -78,18 +80,22 @@ def _parents(name: str) -> Iterator[str]:
 
 
 def _read(path: Path, name: str) -> _Source:
+    data = path.read_bytes()
     try:
-        tree = ast.parse(path.read_bytes(), filename=str(path))
+        tree = ast.parse(data, filename=str(path))
     except (SyntaxError, ValueError) as error:
         raise ArtifactError(f"module {name} ({path}) is not valid Python: {error}") from None
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    imports = frozenset(_imports(tree, package))
+    imports = set(_imports(tree, package))
+    if any(importer.encode() in data for importer in _IMPORTERS):
+        imports.update(_dynamic(tree))
     pieces: list[str] = []
     _write(tree, pieces.append)
-    return _Source(hashlib.sha256("".join(pieces).encode("utf-8", "surrogatepass")).hexdigest(), imports)
+    return _Source(hashlib.sha256("".join(pieces).encode("utf-8", "surrogatepass")).hexdigest(), frozenset(imports))
 
 
-def _imports(tree: ast.AST, package: str) -> Iterator[str]:
+def _imports(tree: ast.Module, package: str) -> Iterator[str]:
+    """What the statements import, at any depth. Expressions hold no import statement, so they are not walked."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
@@ -97,12 +103,9 @@ def _imports(tree: ast.AST, package: str) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from _from(node, package)
-        elif isinstance(node, ast.Call):
-            yield from _dynamic(node)
-        if isinstance(node, ast.If) and _is_type_checking(node.test):
-            waiting.extend(node.orelse)
-        elif not isinstance(node, (ast.Constant, ast.Name)):
-            waiting.extend(ast.iter_child_nodes(node))
+        checking = isinstance(node, ast.If) and _is_type_checking(node.test)
+        for block in _BLOCKS[1:] if checking else _BLOCKS:
+            waiting.extend(getattr(node, block, ()))
 
 
 def _from(node: ast.ImportFrom, package: str) -> Iterator[str]:
@@ -114,12 +117,13 @@ def _from(node: ast.ImportFrom, package: str) -> Iterator[str]:
     yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
 
 
-def _dynamic(node: ast.Call) -> Iterator[str]:
-    called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", None)
-    if called in ("import_module", "__import__") and node.args and isinstance(node.args[0], ast.Constant):
-        name = node.args[0].value
-        if isinstance(name, str) and name and not name.startswith("."):
-            yield name
+def _dynamic(tree: ast.Module) -> Iterator[str]:
+    """The constant arguments of `import_module` and `__import__`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", None)
+            if called in _IMPORTERS and isinstance(node.args[0].value, str):
+                yield node.args[0].value
 
 
 def _is_type_checking(test: ast.expr) -> bool:
