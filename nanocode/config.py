@@ -193,7 +193,9 @@ class DpoConfig(Section):
     adam_beta2: float = Field(0.95, ge=0, lt=1)
     warmup_steps: int = Field(5, ge=0)
     max_chosen_drop_nats: float = Field(2.0, gt=0, description="stop when the mean chosen log-prob falls this far")
-    retention_tasks: int = Field(64, ge=0, description="validation tasks generated before and after; 0: no retention gate")
+    retention_tasks: int = Field(
+        64, ge=0, description="validation tasks generated before and after; 0: no retention gate"
+    )
     max_retention_loss: float = Field(0.10, ge=0, le=1, description="task success that may be lost on them")
 
 

@@ -60,7 +60,7 @@ class ConversationError(ValueError):
     """A conversation that cannot be rendered, or ids that are not a conversation."""
 
 
-def check(conversation: Conversation) -> None:
+def check_turns(conversation: Conversation) -> None:
     """Raise ConversationError unless the turns follow the grammar: (system)? user (assistant (tool_result assistant)*)..."""
     messages = list(conversation)
     if messages and messages[0].role == "system":
@@ -87,7 +87,7 @@ def render(conversation: Conversation, tokenizer: Tokenizer) -> Rendered:
     Trained (mask 1): assistant text, the whole tool call, ``<|tool_call_end|>`` and ``<|assistant_end|>``. Everything else,
     tool results and ``<|assistant_start|>`` included, is context (mask 0).
     """
-    check(conversation)
+    check_turns(conversation)
     special = tokenizer.special
     ids, mask = [special["<|bos|>"]], [0]
 
@@ -129,7 +129,8 @@ def render_prompt(conversation: Conversation, tokenizer: Tokenizer) -> list[int]
 def parse_assistant(ids: Sequence[int], tokenizer: Tokenizer) -> Message:
     """The assistant message in generated ids (what follows ``<|assistant_start|>``; a closing ``<|assistant_end|>`` is optional).
 
-    Raises ConversationError on a malformed call, naming the fault, so that a session can answer it with a tool error.
+    Raises ConversationError on a malformed call, naming the fault: the session ends there, since ids that are no message
+    have no place in a conversation.
     """
     special = tokenizer.special
     body = list(ids)

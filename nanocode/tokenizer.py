@@ -51,10 +51,11 @@ class Tokenizer:
         backend.encode_special_tokens = True  # the *characters* of a control token are ordinary text
         self._backend = backend
         self.vocab_size = backend.get_vocab_size(with_added_tokens=True)
-        missing = [token for token in SPECIAL_TOKENS if backend.token_to_id(token) is None]
+        vocabulary = backend.get_vocab(with_added_tokens=True)
+        missing = [token for token in SPECIAL_TOKENS if token not in vocabulary]
         if missing:
             raise TokenizerError(f"not a nanocode tokenizer: it lacks {', '.join(missing)}")
-        self.special = {token: backend.token_to_id(token) for token in SPECIAL_TOKENS}
+        self.special = {token: vocabulary[token] for token in SPECIAL_TOKENS}
         self.special_ids = frozenset(self.special.values())
         self.bos, self.pad = self.special["<|bos|>"], self.special["<|pad|>"]
 

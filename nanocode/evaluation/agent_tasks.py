@@ -1,0 +1,136 @@
+"""Agent tasks: a model works on held-out tasks with the real tools, and the end state of the workspace decides.
+
+The funnel (`Summary`) follows one task from a first call to success: does the call parse, does the tool exist, do the
+arguments fit, did the needed tools run, is the task solved. A valid-call rate alone flatters, so success stands beside it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nanocode.agent.policy import Policy
+from nanocode.agent.sandbox import Sandbox
+from nanocode.agent.session import Session, SessionLimits
+from nanocode.agent.tools import TOOLS, Toolbox
+from nanocode.conversation import Message, ToolCall
+from nanocode.evaluation.intervals import Rate
+from nanocode.evaluation.lockstep import run_lockstep
+from nanocode.inference.engine import Engine
+from nanocode.tasks.task import Task, Verdict, check, prepare
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One task, worked on once."""
+
+    task: Task
+    conversation: tuple[Message, ...]
+    verdict: Verdict
+    calls: int  # attempted, a malformed one included
+    valid_calls: int
+    stop_reason: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Rates over a set of episodes.
+
+    valid_calls: calls that parse, name a known tool and give it arguments it takes, of all attempted; a task that needs a
+    tool and never calls one counts as one failed attempt, so that silence is not perfection.
+    """
+
+    success: Rate
+    valid_calls: Rate
+    called_when_needed: Rate
+    finished: Rate
+    by_family: dict[str, Rate]
+    by_variant: dict[str, Rate]  # "known" and "held_out"
+    stop_reasons: dict[str, int]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "success": self.success.to_json(),
+            "valid_calls": self.valid_calls.to_json(),
+            "called_when_needed": self.called_when_needed.to_json(),
+            "finished": self.finished.to_json(),
+            "by_family": {name: rate.to_json() for name, rate in sorted(self.by_family.items())},
+            "by_variant": {name: rate.to_json() for name, rate in sorted(self.by_variant.items())},
+            "stop_reasons": dict(sorted(self.stop_reasons.items())),
+        }
+
+
+def run_tasks(
+    engine: Engine,
+    tasks: Sequence[Task],
+    *,
+    temperature: float,
+    max_turns: int,
+    max_new_tokens: int,
+    seed: int,
+) -> list[Episode]:
+    """One episode a task, in the order of `tasks`, each in its own scratch workspace."""
+    sandbox = Sandbox()
+    limits = SessionLimits(max_turns=max_turns)
+
+    def run(index: int, responder: Any) -> Episode:
+        task = tasks[index]
+        with tempfile.TemporaryDirectory(prefix="nanocode-task-") as scratch:
+            workspace = Path(scratch)
+            prepare(task, workspace)
+            session = Session(responder, Toolbox(workspace, Policy(mode="auto"), sandbox), limits)
+            outcome = session.run(task.prompt)
+            verdict = check(task, outcome.conversation, workspace)
+        calls = [message.tool_call for message in outcome.conversation if message.tool_call is not None]
+        return Episode(
+            task,
+            outcome.conversation,
+            verdict,
+            calls=len(calls) + (outcome.stop_reason == "malformed"),
+            valid_calls=sum(is_valid(call) for call in calls),
+            stop_reason=outcome.stop_reason,
+        )
+
+    return run_lockstep(engine, len(tasks), run, temperature=temperature, max_new_tokens=max_new_tokens, seed=seed)
+
+
+def is_valid(call: ToolCall) -> bool:
+    """Whether the call names a known tool and gives it all that it needs and nothing else."""
+    spec = TOOLS.get(call.name)
+    if spec is None:
+        return False
+    given = set(call.arguments)
+    return given.issuperset(spec.required) and given.issubset({*spec.required, *spec.optional})
+
+
+def summarise(episodes: Sequence[Episode]) -> Summary:
+    """The rates of a set of episodes."""
+    silent = [episode for episode in episodes if episode.task.expect.tools and not episode.calls]
+    needing = [episode for episode in episodes if episode.task.expect.tools]
+    return Summary(
+        success=_rate(episodes, lambda episode: episode.verdict.success),
+        valid_calls=Rate(
+            sum(episode.valid_calls for episode in episodes),
+            sum(episode.calls for episode in episodes) + len(silent),
+        ),
+        called_when_needed=_rate(needing, lambda episode: episode.verdict.called_when_needed),
+        finished=_rate(episodes, lambda episode: episode.stop_reason == "finished"),
+        by_family=_grouped(episodes, lambda episode: episode.task.family),
+        by_variant=_grouped(episodes, lambda episode: "held_out" if episode.task.held_out_variant else "known"),
+        stop_reasons=dict(Counter(episode.stop_reason for episode in episodes)),
+    )
+
+
+def _rate(episodes: Sequence[Episode], holds: Callable[[Episode], bool]) -> Rate:
+    return Rate(sum(holds(episode) for episode in episodes), len(episodes))
+
+
+def _grouped(episodes: Sequence[Episode], key: Callable[[Episode], str]) -> dict[str, Rate]:
+    names = sorted({key(episode) for episode in episodes})
+    return {
+        name: _rate([e for e in episodes if key(e) == name], lambda episode: episode.verdict.success) for name in names
+    }

@@ -1,0 +1,215 @@
+"""Batched decoding: one jitted prefill, one jitted decode loop over a key-value cache.
+
+Each row carries its own length and its own random stream, so what a prompt generates depends on the model, the prompt, the
+temperature and the seed, never on the rows beside it. The loop runs on the device until every row has stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from nanocode.conversation import Message, parse_assistant, render_prompt
+from nanocode.inference.overflow import ContextOverflow
+from nanocode.model.attention import causal_attention
+from nanocode.model.gpt import GPT, rotary_tables
+from nanocode.tokenizer import Tokenizer
+
+_BUCKET_TOKENS = 64
+
+
+class Cache(NamedTuple):
+    """Keys and values, one (B, H, S, D) array a layer: the layout in which a decode step is two plain batched products."""
+
+    keys: tuple[jax.Array, ...]
+    values: tuple[jax.Array, ...]
+
+
+class Decoding(NamedTuple):
+    """The state of the decode loop for B rows with room for N new tokens each."""
+
+    cache: Cache
+    last: jax.Array  # (B,) the newest token, not yet in the cache
+    before_last: jax.Array  # (B,) its predecessor, which smear needs
+    positions: jax.Array  # (B,) position of the newest token
+    tokens: jax.Array  # (B, N) generated ids, pad after the stop
+    count: jax.Array  # () tokens generated so far
+    done: jax.Array  # (B,) bool
+
+
+class Engine:
+    """Generates with one model. Compiles once per (rows rounded to a power of two, prompt bucket, new tokens)."""
+
+    def __init__(self, model: GPT, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.context_tokens = model.shape.tokens
+        self._graph, self._state = nnx.split(model)
+        self._generate = jax.jit(
+            partial(_generate, self._graph, stop=tokenizer.special["<|assistant_end|>"], pad=tokenizer.pad),
+            static_argnames=("cache_tokens", "new_tokens", "greedy"),
+        )
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        max_new_tokens: int,
+        temperature: float = 0.0,
+        seed: int = 0,
+        streams: Sequence[int] | None = None,
+    ) -> list[list[int]]:
+        """The ids that follow each prompt, up to and including ``<|assistant_end|>``; temperature 0 is greedy.
+
+        `streams` names each row's random stream (its index by default). Raises ContextOverflow when a prompt leaves no
+        room for a single token; a reply that reaches the end of the context is cut there.
+        """
+        longest = max(len(prompt) for prompt in prompts)
+        if longest >= self.context_tokens:
+            raise ContextOverflow(f"the conversation has {longest} tokens, the model's context {self.context_tokens}")
+        rows = 1 << (len(prompts) - 1).bit_length()
+        ids = np.full((rows, min(_bucket(longest), self.context_tokens)), self.tokenizer.pad, np.int32)
+        lengths, row_streams = np.zeros(rows, np.int32), np.zeros(rows, np.int32)
+        for row, prompt in enumerate(prompts):
+            ids[row, : len(prompt)], lengths[row] = prompt, len(prompt)
+        row_streams[: len(prompts)] = streams if streams is not None else range(len(prompts))
+        tokens = self._generate(
+            self._state,
+            ids,
+            lengths,
+            row_streams,
+            jax.random.key(seed),
+            np.float32(temperature or 1.0),
+            cache_tokens=min(_bucket(longest + max_new_tokens), self.context_tokens),
+            new_tokens=max_new_tokens,
+            greedy=temperature == 0.0,
+        )
+        return [_until_stop(row, self.tokenizer) for row in np.asarray(tokens)[: len(prompts)]]
+
+
+class ModelResponder:
+    """One conversation at a time: what the agent's session talks to."""
+
+    def __init__(self, engine: Engine, *, max_new_tokens: int, temperature: float, seed: int) -> None:
+        self._engine, self._max_new_tokens = engine, max_new_tokens
+        self._temperature, self._seed = temperature, seed
+
+    def respond(self, conversation: Sequence[Message]) -> Message:
+        """The next assistant message. Raises ContextOverflow, or ConversationError when the output is no message."""
+        prompt = render_prompt(conversation, self._engine.tokenizer)
+        (ids,) = self._engine.generate(
+            [prompt],
+            max_new_tokens=self._max_new_tokens,
+            temperature=self._temperature,
+            seed=self._seed,
+            streams=[len(prompt)],
+        )
+        return parse_assistant(ids, self._engine.tokenizer)
+
+
+def _bucket(tokens: int) -> int:
+    return -(-tokens // _BUCKET_TOKENS) * _BUCKET_TOKENS
+
+
+def _until_stop(row: np.ndarray, tokenizer: Tokenizer) -> list[int]:
+    """A generated row without what follows its stop; padding starts where a row ran out of context."""
+    ends = np.flatnonzero((row == tokenizer.special["<|assistant_end|>"]) | (row == tokenizer.pad))
+    if not len(ends):
+        return row.tolist()
+    return row[: ends[0] + (row[ends[0]] != tokenizer.pad)].tolist()
+
+
+def _generate(
+    graph: nnx.GraphDef,
+    state: nnx.State,
+    ids: jax.Array,
+    lengths: jax.Array,
+    streams: jax.Array,
+    key: jax.Array,
+    temperature: jax.Array,
+    *,
+    stop: int,
+    pad: int,
+    cache_tokens: int,
+    new_tokens: int,
+    greedy: bool,
+) -> jax.Array:
+    """(B, P) right-padded prompts -> (B, new_tokens) ids. Rows of length 0 are filling and never run."""
+    model: GPT = nnx.merge(graph, state)
+    row_keys = jax.vmap(lambda stream: jax.random.fold_in(key, stream))(streams)
+
+    def choose(logits: jax.Array, positions: jax.Array) -> jax.Array:
+        if greedy:
+            return jnp.argmax(logits, axis=-1).astype(jnp.int32)
+        keys = jax.vmap(jax.random.fold_in)(row_keys, positions)
+        return jax.vmap(jax.random.categorical)(keys, logits / temperature).astype(jnp.int32)
+
+    def advance(decoding: Decoding) -> Decoding:
+        logits, cache = _decode_step(model, decoding)
+        token = jnp.where(decoding.done, pad, choose(logits, decoding.positions + 1))
+        return Decoding(
+            cache,
+            last=token,
+            before_last=decoding.last,
+            positions=decoding.positions + 1,
+            tokens=decoding.tokens.at[:, decoding.count].set(token),
+            count=decoding.count + 1,
+            done=decoding.done | (token == stop) | (decoding.positions + 2 >= model.shape.tokens),
+        )
+
+    rows = jnp.arange(ids.shape[0])
+    first = Decoding(
+        _prefill(model, ids, cache_tokens),
+        last=ids[rows, jnp.maximum(lengths - 1, 0)],
+        before_last=ids[rows, jnp.maximum(lengths - 2, 0)],
+        positions=jnp.maximum(lengths - 1, 0),
+        tokens=jnp.full((ids.shape[0], new_tokens), pad, jnp.int32),
+        count=jnp.zeros((), jnp.int32),
+        done=lengths == 0,
+    )
+    return jax.lax.while_loop(lambda d: (d.count < new_tokens) & ~jnp.all(d.done), advance, first).tokens
+
+
+def _prefill(model: GPT, ids: jax.Array, cache_tokens: int) -> Cache:
+    """Keys and values of the prompt (B, P), padded on the right to `cache_tokens`.
+
+    Entries past a row's own length are of padding: `_decode_step` never looks past a row's position, and overwrites them.
+    """
+    keys, values = [], []
+    room = ((0, 0), (0, 0), (0, cache_tokens - ids.shape[1]), (0, 0))
+    x = model.embed(ids)
+    if model.smear is not None:
+        x = model.smear(x, jnp.pad(x, ((0, 0), (1, 0), (0, 0)))[:, :-1])
+    cos, sin = rotary_tables(jnp.arange(ids.shape[1]), model.shape.head_width, model.config.rope_base)
+    for block in model.blocks:
+        q, k, v = block.project(x, cos, sin)
+        keys.append(jnp.pad(k.swapaxes(1, 2), room))
+        values.append(jnp.pad(v.swapaxes(1, 2), room))
+        x = block.finish(x, causal_attention(q, k, v))
+    return Cache(tuple(keys), tuple(values))
+
+
+def _decode_step(model: GPT, decoding: Decoding) -> tuple[jax.Array, Cache]:
+    """Logits (B, V) that follow the newest token, and the cache with that token in it."""
+    positions = decoding.positions
+    rows = jnp.arange(positions.shape[0])
+    x = model.embed(decoding.last[:, None])
+    if model.smear is not None:
+        previous = jnp.where((positions > 0)[:, None, None], model.embed(decoding.before_last[:, None]), 0)
+        x = model.smear(x, previous)
+    cos, sin = rotary_tables(positions[:, None], model.shape.head_width, model.config.rope_base)
+    visible = jnp.arange(decoding.cache.keys[0].shape[2])[None, None, :] <= positions[:, None, None]  # (B, 1, S)
+    keys, values = [], []
+    for block, cached_keys, cached_values in zip(model.blocks, *decoding.cache, strict=True):
+        q, k, v = block.project(x, cos, sin)
+        keys.append(cached_keys.at[rows, :, positions].set(k[:, 0]))
+        values.append(cached_values.at[rows, :, positions].set(v[:, 0]))
+        scores = jnp.einsum("bhd,bhsd->bhs", q[:, 0] * q.shape[-1] ** -0.5, keys[-1]).astype(jnp.float32)
+        weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1).astype(v.dtype)
+        x = block.finish(x, jnp.einsum("bhs,bhsd->bhd", weights, values[-1])[:, None])
+    return model.unembed(x)[:, 0], Cache(tuple(keys), tuple(values))

@@ -1,0 +1,168 @@
+"""The GPT (Flax NNX): rotary positions, QK-norm, parameter-free RMSNorm, ReLU squared, softcapped logits.
+
+The architecture is nanochat's (karpathy/nanochat at 92d63d4) less what a config switches off. One batch of ids goes through
+`GPT.__call__` from top to bottom; inference runs the same blocks over a key-value cache (`nanocode.inference.engine`).
+
+Letters in shapes: B batch, T tokens, S cached tokens, C width, H heads, D head width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from nanocode.config import ModelConfig
+from nanocode.model.attention import causal_attention
+from nanocode.model.depth import Shape, shape
+
+_NORM_EPSILON = 1.1920929e-07  # of float32, for every input type, as torch's rms_norm takes it
+_SMEAR_CHANNELS = 24
+
+
+def norm(x: jax.Array) -> jax.Array:
+    """RMSNorm over the last axis, no parameters, computed in float32."""
+    wide = x.astype(jnp.float32)
+    return (wide * jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + _NORM_EPSILON)).astype(x.dtype)
+
+
+def rotary_tables(positions: jax.Array, head_width: int, base: float) -> tuple[jax.Array, jax.Array]:
+    """cos and sin, each (..., D/2) float32, for integer `positions` of any shape."""
+    frequencies = base ** (-jnp.arange(0, head_width, 2, dtype=jnp.float32) / head_width)
+    angles = positions[..., None].astype(jnp.float32) * frequencies
+    return jnp.cos(angles), jnp.sin(angles)
+
+
+def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
+    """Rotate the halves of each head by -theta (RoFormer, nanochat's sign): x (B, T, H, D), tables (T, D/2) or (B, T, D/2)."""
+    first, second = jnp.split(x, 2, axis=-1)
+    cos, sin = cos[..., None, :].astype(x.dtype), sin[..., None, :].astype(x.dtype)
+    return jnp.concatenate([first * cos + second * sin, second * cos - first * sin], axis=-1)
+
+
+class Attention(nnx.Module):
+    """Causal self-attention with rotary positions, then QK-norm, then a factor on q and on k."""
+
+    def __init__(self, shape: Shape, qk_scale: float, rngs: nnx.Rngs) -> None:
+        self.heads, self.head_width, self.qk_scale = shape.heads, shape.head_width, qk_scale
+        bound = (3.0 / shape.width) ** 0.5
+        uniform = nnx.initializers.uniform(scale=2 * bound)
+        size = (shape.width, shape.width)
+
+        def matrix() -> nnx.Param:
+            return nnx.Param(uniform(rngs.params(), size) - bound)
+
+        self.query, self.key, self.value = matrix(), matrix(), matrix()
+        self.output = nnx.Param(jnp.zeros(size))
+
+    def project(self, x: jax.Array, cos: jax.Array, sin: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """q, k, v, each (B, T, H, D), ready to attend."""
+        weights = jnp.concatenate([self.query[...], self.key[...], self.value[...]], axis=1).astype(x.dtype)
+        qkv = (x @ weights).reshape(*x.shape[:2], 3, self.heads, self.head_width)
+        q, k, v = qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
+        q = norm(rotate(q, cos, sin)) * self.qk_scale
+        k = norm(rotate(k, cos, sin)) * self.qk_scale
+        return q, k, v
+
+    def merge(self, attended: jax.Array) -> jax.Array:
+        """(B, T, H, D) -> (B, T, C)."""
+        flat = attended.reshape(*attended.shape[:2], -1)
+        return flat @ self.output[...].astype(flat.dtype)
+
+
+class MLP(nnx.Module):
+    """C -> 4C, ReLU squared (So et al., 2021), 4C -> C."""
+
+    def __init__(self, shape: Shape, rngs: nnx.Rngs) -> None:
+        bound = 0.4 * (3.0 / shape.width) ** 0.5
+        uniform = nnx.initializers.uniform(scale=2 * bound)
+        self.up = nnx.Param(uniform(rngs.params(), (shape.width, shape.mlp_width)) - bound)
+        self.down = nnx.Param(jnp.zeros((shape.mlp_width, shape.width)))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        hidden = jax.nn.relu(x @ self.up[...].astype(x.dtype))
+        return (hidden * hidden) @ self.down[...].astype(x.dtype)
+
+
+class Block(nnx.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x))."""
+
+    def __init__(self, shape: Shape, qk_scale: float, rngs: nnx.Rngs) -> None:
+        self.attention = Attention(shape, qk_scale, rngs)
+        self.mlp = MLP(shape, rngs)
+
+    def __call__(self, x: jax.Array, cos: jax.Array, sin: jax.Array, segments: jax.Array | None) -> jax.Array:
+        return self.finish(x, causal_attention(*self.project(x, cos, sin), segments))
+
+    def project(self, x: jax.Array, cos: jax.Array, sin: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """What goes into attention: q, k, v of the normed stream."""
+        return self.attention.project(norm(x), cos, sin)
+
+    def finish(self, x: jax.Array, attended: jax.Array) -> jax.Array:
+        """What comes after it: both residual additions."""
+        x = x + self.attention.merge(attended)
+        return x + self.mlp(norm(x))
+
+
+class Smear(nnx.Module):
+    """Mix each token's embedding with its predecessor's, by a learnt gate: copying needs one layer less (nanochat)."""
+
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        self.gate = nnx.Param(nnx.initializers.uniform(scale=0.02)(rngs.params(), (_SMEAR_CHANNELS, 1)))
+        self.strength = nnx.Param(jnp.zeros(()))
+
+    def __call__(self, x: jax.Array, previous: jax.Array) -> jax.Array:
+        """x and `previous` (B, T, C): the normed embeddings, and those one position to the left (zeros where there is none)."""
+        gate = jax.nn.sigmoid(x[..., :_SMEAR_CHANNELS] @ self.gate[...].astype(x.dtype))
+        return x + self.strength[...].astype(x.dtype) * gate * previous
+
+
+class GPT(nnx.Module):
+    """Token ids to logits. Parameters are float32; activations have `config.dtype`."""
+
+    def __init__(self, config: ModelConfig, vocab_size: int, rngs: nnx.Rngs) -> None:
+        self.config, self.shape, self.vocab_size = config, shape(config, vocab_size), vocab_size
+        size = (self.shape.vocab, self.shape.width)
+        self.embedding = nnx.Param(
+            nnx.initializers.normal(_EMBEDDING_STDDEV[config.tie_embeddings])(rngs.params(), size)
+        )
+        if not config.tie_embeddings:
+            self.unembedding = nnx.Param(nnx.initializers.normal(0.001)(rngs.params(), size))
+        self.smear = Smear(rngs) if config.smear else None
+        self.blocks = nnx.List([Block(self.shape, config.qk_scale, rngs) for _ in range(config.depth)])
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        return jnp.dtype(self.config.dtype)
+
+    def embed(self, ids: jax.Array) -> jax.Array:
+        """(B, T) ids -> (B, T, C) normed embeddings, not yet smeared."""
+        return norm(self.embedding[...].astype(self.dtype)[ids])
+
+    def unembed(self, x: jax.Array) -> jax.Array:
+        """(..., C) -> (..., vocab_size) float32 logits: padding cropped, softcap on the *output* (not on attention scores)."""
+        table = self.embedding if self.config.tie_embeddings else self.unembedding
+        logits = (norm(x) @ table[...].astype(x.dtype).T)[..., : self.vocab_size].astype(jnp.float32)
+        return self.config.softcap * jnp.tanh(logits / self.config.softcap)
+
+    def hidden(self, ids: jax.Array, segments: jax.Array | None = None) -> jax.Array:
+        """(B, T) ids -> (B, T, C). Tokens of different `segments` (B, T) cannot see each other."""
+        x = self.embed(ids)
+        if self.smear is not None:
+            previous = jnp.pad(x, ((0, 0), (1, 0), (0, 0)))[:, :-1]
+            if segments is not None:
+                same = segments == jnp.pad(segments, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
+                previous = jnp.where(same[..., None], previous, 0)
+            x = self.smear(x, previous)
+        cos, sin = rotary_tables(jnp.arange(ids.shape[1]), self.shape.head_width, self.config.rope_base)
+        for block in self.blocks:
+            x = block(x, cos, sin, segments)
+        return x
+
+    def __call__(self, ids: jax.Array, segments: jax.Array | None = None) -> jax.Array:
+        """(B, T) ids -> (B, T, vocab_size) float32 logits."""
+        return self.unembed(self.hidden(ids, segments))
+
+
+# A tied table is the output matrix too: it starts small so that the first loss is near ln V, and is normed on the way in.
+_EMBEDDING_STDDEV = {True: 0.02, False: 0.8}
