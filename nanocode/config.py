@@ -1,8 +1,8 @@
 """The typed configuration: one TOML file describes a whole run, one section a stage.
 
 Every section is a frozen pydantic model with units in its names. Unknown keys are refused with the nearest valid name.
-Fields marked `not_identity` (addresses, concurrency, retry and checkpoint cadence) never decide what comes out of a stage and
-so never enter a cache key; `identity` gives the rest.
+Fields marked `not_identity` (addresses, concurrency, retry and checkpoint cadence) never decide what comes out of a
+stage and so never enter a cache key; `identity` gives the rest.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-NOT_IDENTITY = {"identity": False}
+NOT_IDENTITY: dict[str, Any] = {"identity": False}
 
 
 def not_identity(default: Any = ..., **kwargs: Any) -> Any:
@@ -46,9 +46,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value
-
-
-# -- data ---------------------------------------------------------------------------------------------------------------
 
 
 class Source(Section):
@@ -126,9 +123,6 @@ class TokenizerConfig(Section):
     task_samples: int = Field(0, ge=0, description="SFT-split task conversations added to the training text")
 
 
-# -- model and training -------------------------------------------------------------------------------------------------
-
-
 class ModelConfig(Section):
     """`depth` is the one dial; what is left out follows from it by the recipe's rules (`nanocode.model.depth`)."""
 
@@ -199,9 +193,6 @@ class DpoConfig(Section):
     max_retention_loss: float = Field(0.10, ge=0, le=1, description="task success that may be lost on them")
 
 
-# -- constitution -------------------------------------------------------------------------------------------------------
-
-
 class EndpointConfig(Section):
     """One OpenAI-compatible endpoint. Without a `base_url` the stage starts the embedded rule-based teacher."""
 
@@ -229,9 +220,6 @@ class ConstitutionConfig(Section):
     generator: EndpointConfig = EndpointConfig()
     critic: EndpointConfig = EndpointConfig(temperature=0.0)
     reviser: EndpointConfig = EndpointConfig(temperature=0.2)
-
-
-# -- the rest -----------------------------------------------------------------------------------------------------------
 
 
 class EvaluationConfig(Section):

@@ -1,10 +1,12 @@
 """Conversations, the one renderer (messages -> token ids + loss mask) and the one parser (token ids -> messages).
 
 Training, preference data, evaluation, server and terminal all go through this module, so that what a live session feeds
-the model equals, id for id, what training showed it. The wire format (design from salmanmohammadi/nanocode's token table):
+the model equals, id for id, what training showed it. The wire format (design from salmanmohammadi/nanocode's token
+table):
 
     <|bos|> <|user_start|> text <|user_end|>
-    <|assistant_start|> text? (<|tool_call_start|> NAME (<|tool_arg|> KEY <|tool_val|> VALUE)* <|tool_call_end|>)? <|assistant_end|>
+    <|assistant_start|> text? (<|tool_call_start|> NAME (<|tool_arg|> KEY <|tool_val|> VALUE)* <|tool_call_end|>)?
+        <|assistant_end|>
     <|tool_result_start|> text <|tool_result_end|>
 
 Text is always encoded as ordinary tokens: a file that contains the characters ``<|tool_call_start|>`` stays text.
@@ -15,6 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal, get_args
 
 from nanocode.tokenizer import Tokenizer
@@ -50,7 +53,9 @@ Conversation = Sequence[Message]
 
 @dataclass(frozen=True)
 class Rendered:
-    """Token ids and the loss mask of equal length; ``mask[i] == 1`` where the model is trained to produce ``ids[i]``."""
+    """Token ids and the loss mask of equal length; ``mask[i] == 1`` where the model is trained to produce
+    ``ids[i]``.
+    """
 
     ids: list[int]
     mask: list[int]
@@ -61,13 +66,15 @@ class ConversationError(ValueError):
 
 
 def check_turns(conversation: Conversation) -> None:
-    """Raise ConversationError unless the turns follow the grammar: (system)? user (assistant (tool_result assistant)*)..."""
+    """Raise ConversationError unless the turns follow the grammar: (system)? user (assistant (tool_result
+    assistant)*)...
+    """
     messages = list(conversation)
     if messages and messages[0].role == "system":
         messages = messages[1:]
     if not messages or messages[0].role != "user":
         raise ConversationError("a conversation opens with a user message (after an optional system message)")
-    for previous, message in zip(messages, messages[1:], strict=False):
+    for previous, message in pairwise(messages):
         called = previous.tool_call is not None
         if message.role == "system":
             raise ConversationError("a system message can only come first")
@@ -84,8 +91,8 @@ def check_turns(conversation: Conversation) -> None:
 def render(conversation: Conversation, tokenizer: Tokenizer) -> Rendered:
     """Token ids and loss mask of a whole conversation.
 
-    Trained (mask 1): assistant text, the whole tool call, ``<|tool_call_end|>`` and ``<|assistant_end|>``. Everything else,
-    tool results and ``<|assistant_start|>`` included, is context (mask 0).
+    Trained (mask 1): assistant text, the whole tool call, ``<|tool_call_end|>`` and ``<|assistant_end|>``. Everything
+    else, tool results and ``<|assistant_start|>`` included, is context (mask 0).
     """
     check_turns(conversation)
     special = tokenizer.special
@@ -127,10 +134,11 @@ def render_prompt(conversation: Conversation, tokenizer: Tokenizer) -> list[int]
 
 
 def parse_assistant(ids: Sequence[int], tokenizer: Tokenizer) -> Message:
-    """The assistant message in generated ids (what follows ``<|assistant_start|>``; a closing ``<|assistant_end|>`` is optional).
+    """The assistant message in generated ids (what follows ``<|assistant_start|>``; a closing ``<|assistant_end|>`` is
+    optional).
 
-    Raises ConversationError on a malformed call, naming the fault: the session ends there, since ids that are no message
-    have no place in a conversation.
+    Raises ConversationError on a malformed call, naming the fault: the session ends there, since ids that are no
+    message have no place in a conversation.
     """
     special = tokenizer.special
     body = list(ids)

@@ -94,14 +94,16 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path | str) -> Tokenizer:
-        """Read ``tokenizer.json``. Raises TokenizerError when the file is missing, damaged or lacks the control tokens."""
+        """Read ``tokenizer.json``. Raises TokenizerError when the file is missing, damaged or lacks the control
+        tokens.
+        """
         try:
             return cls(HFTokenizer.from_str(Path(path).read_text(encoding="utf-8")))
         except FileNotFoundError:
             raise TokenizerError(f"no tokenizer at {path}") from None
         except TokenizerError:
             raise
-        except Exception as error:  # noqa: BLE001 - the Rust library raises bare Exception on bad JSON
+        except Exception as error:  # the Rust library raises bare Exception on bad JSON
             raise TokenizerError(f"{path} is not a tokenizer file: {error}") from error
 
     def save(self, path: Path | str) -> None:
@@ -134,7 +136,7 @@ class Tokenizer:
             if token in self.special_ids:
                 table.append(b"")
             else:
-                table.append(bytes(byte_of[character] for character in self._backend.id_to_token(token)))
+                table.append(bytes(byte_of[character] for character in self._backend.id_to_token(token) or ""))
         return table
 
 

@@ -1,7 +1,8 @@
 """Agent tasks: a model works on held-out tasks with the real tools, and the end state of the workspace decides.
 
 The funnel (`Summary`) follows one task from a first call to success: does the call parse, does the tool exist, do the
-arguments fit, did the needed tools run, is the task solved. A valid-call rate alone flatters, so success stands beside it.
+arguments fit, did the needed tools run, is the task solved. A valid-call rate alone flatters, so success stands beside
+it.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class Episode:
 class Summary:
     """Rates over a set of episodes.
 
-    valid_calls: calls that parse, name a known tool and give it arguments it takes, of all attempted; a task that needs a
-    tool and never calls one counts as one failed attempt, so that silence is not perfection.
+    valid_calls: calls that parse, name a known tool and give it arguments it takes, of all attempted; a task that
+    needs a tool and never calls one counts as one failed attempt, so that silence is not perfection.
     """
 
     success: Rate

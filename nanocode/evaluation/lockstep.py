@@ -1,4 +1,5 @@
-"""Many sessions, one model: each session runs in its own thread and blocks until all have asked, then one batch answers.
+"""Many sessions, one model: each session runs in its own thread and blocks until all have asked, then one batch
+answers.
 
 The sessions are the agent's own (`nanocode.agent.session`), so an evaluated model meets exactly what a used one meets.
 Which rows share a batch does not change what they say (`nanocode.inference.engine`), so thread timing cannot either.

@@ -1,7 +1,7 @@
 """Batched decoding: one jitted prefill, one jitted decode loop over a key-value cache.
 
-Each row carries its own length and its own random stream, so what a prompt generates depends on the model, the prompt, the
-temperature and the seed, never on the rows beside it. The loop runs on the device until every row has stopped.
+Each row carries its own length and its own random stream, so what a prompt generates depends on the model, the prompt,
+the temperature and the seed, never on the rows beside it. The loop runs on the device until every row has stopped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _BUCKET_TOKENS = 64
 
 
 class Cache(NamedTuple):
-    """Keys and values, one (B, H, S, D) array a layer: the layout in which a decode step is two plain batched products."""
+    """Keys and values, one (B, H, S, D) array a layer: the layout in which a decode step is two plain batched
+    products.
+    """
 
     keys: tuple[jax.Array, ...]
     values: tuple[jax.Array, ...]
@@ -39,7 +41,7 @@ class Decoding(NamedTuple):
     before_last: jax.Array  # (B,) its predecessor, which smear needs
     positions: jax.Array  # (B,) position of the newest token
     tokens: jax.Array  # (B, N) generated ids, pad after the stop
-    count: jax.Array  # () tokens generated so far
+    generated: jax.Array  # () tokens generated so far
     done: jax.Array  # (B,) bool
 
 
@@ -157,8 +159,8 @@ def _generate(
             last=token,
             before_last=decoding.last,
             positions=decoding.positions + 1,
-            tokens=decoding.tokens.at[:, decoding.count].set(token),
-            count=decoding.count + 1,
+            tokens=decoding.tokens.at[:, decoding.generated].set(token),
+            generated=decoding.generated + 1,
             done=decoding.done | (token == stop) | (decoding.positions + 2 >= model.shape.tokens),
         )
 
@@ -169,16 +171,17 @@ def _generate(
         before_last=ids[rows, jnp.maximum(lengths - 2, 0)],
         positions=jnp.maximum(lengths - 1, 0),
         tokens=jnp.full((ids.shape[0], new_tokens), pad, jnp.int32),
-        count=jnp.zeros((), jnp.int32),
+        generated=jnp.zeros((), jnp.int32),
         done=lengths == 0,
     )
-    return jax.lax.while_loop(lambda d: (d.count < new_tokens) & ~jnp.all(d.done), advance, first).tokens
+    return jax.lax.while_loop(lambda d: (d.generated < new_tokens) & ~jnp.all(d.done), advance, first).tokens
 
 
 def _prefill(model: GPT, ids: jax.Array, cache_tokens: int) -> Cache:
     """Keys and values of the prompt (B, P), padded on the right to `cache_tokens`.
 
-    Entries past a row's own length are of padding: `_decode_step` never looks past a row's position, and overwrites them.
+    Entries past a row's own length are of padding: `_decode_step` never looks past a row's position, and overwrites
+    them.
     """
     keys, values = [], []
     room = ((0, 0), (0, 0), (0, cache_tokens - ids.shape[1]), (0, 0))

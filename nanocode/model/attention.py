@@ -1,7 +1,7 @@
 """Causal attention for training and prefill: one signature, the implementation chosen by platform and shape.
 
-All take q, k, v (B, T, H, D), already normed and rotated, and optional `segments` (B, T): a query sees the keys at or before
-its own position that share its segment. Softmax scale 1/sqrt(D), accumulated in float32.
+All take q, k, v (B, T, H, D), already normed and rotated, and optional `segments` (B, T): a query sees the keys at or
+before its own position that share its segment. Softmax scale 1/sqrt(D), accumulated in float32.
 """
 
 from __future__ import annotations

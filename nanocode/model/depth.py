@@ -1,8 +1,9 @@
 """The one dial: what follows from `model.depth` by the rules of the chosen recipe.
 
-nanochat (karpathy/nanochat at 92d63d4): width = 64 x depth rounded up to whole heads of 128; training tokens = 12 x (block
-matrices + unembedding); batch, learning-rate factor and weight decay scale from depth 12 by the horizon (Power Lines).
-nanocode (salmanmohammadi/nanocode): heads of 256; d24 is 2,048 wide; tokens = 8 x all parameters; batch 2^20; no decay.
+nanochat (karpathy/nanochat at 92d63d4): width = 64 x depth rounded up to whole heads of 128; training tokens = 12 x
+(block matrices + unembedding); batch, learning-rate factor and weight decay scale from depth 12 by the horizon (Power
+Lines). nanocode (salmanmohammadi/nanocode): heads of 256; d24 is 2,048 wide; tokens = 8 x all parameters; batch 2^20;
+no decay.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class Shape:
 
     @property
     def flops_per_token(self) -> int:
-        """Training FLOPs a token: 6 x (matrices + unembedding) + 12 x layers x width x context, causal half not taken off."""
+        """Training FLOPs a token: 6 x (matrices + unembedding) + 12 x layers x width x context, causal half not taken
+        off.
+        """
         return 6 * (self.matrix_parameters + self.vocab * self.width) + 12 * self.layers * self.width * self.tokens
 
 

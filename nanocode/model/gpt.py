@@ -1,7 +1,8 @@
 """The GPT (Flax NNX): rotary positions, QK-norm, parameter-free RMSNorm, ReLU squared, softcapped logits.
 
-The architecture is nanochat's (karpathy/nanochat at 92d63d4) less what a config switches off. One batch of ids goes through
-`GPT.__call__` from top to bottom; inference runs the same blocks over a key-value cache (`nanocode.inference.engine`).
+The architecture is nanochat's (karpathy/nanochat at 92d63d4) less what a config switches off. One batch of ids goes
+through `GPT.__call__` from top to bottom; inference runs the same blocks over a key-value cache
+(`nanocode.inference.engine`).
 
 Letters in shapes: B batch, T tokens, S cached tokens, C width, H heads, D head width, V vocabulary.
 """
@@ -34,7 +35,9 @@ def rotary_tables(positions: jax.Array, head_width: int, base: float) -> tuple[j
 
 
 def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
-    """Rotate the halves of each head by -theta (RoFormer, nanochat's sign): x (B, T, H, D), tables (T, D/2) or (B, T, D/2)."""
+    """Rotate the halves of each head by -theta (RoFormer, nanochat's sign): x (B, T, H, D), tables (T, D/2) or (B, T,
+    D/2).
+    """
     first, second = jnp.split(x, 2, axis=-1)
     cos, sin = cos[..., None, :].astype(x.dtype), sin[..., None, :].astype(x.dtype)
     return jnp.concatenate([first * cos + second * sin, second * cos - first * sin], axis=-1)
@@ -112,7 +115,9 @@ class Smear(nnx.Module):
         self.strength = nnx.Param(jnp.zeros(()))
 
     def __call__(self, x: jax.Array, previous: jax.Array) -> jax.Array:
-        """x and `previous` (B, T, C): the normed embeddings, and those one position to the left (zeros where there is none)."""
+        """x and `previous` (B, T, C): the normed embeddings, and those one position to the left (zeros where there is
+        none).
+        """
         gate = jax.nn.sigmoid(x[..., :_SMEAR_CHANNELS] @ self.gate[...].astype(x.dtype))
         return x + self.strength[...].astype(x.dtype) * gate * previous
 
@@ -140,7 +145,9 @@ class GPT(nnx.Module):
         return norm(self.embedding[...].astype(self.dtype)[ids])
 
     def unembed(self, x: jax.Array) -> jax.Array:
-        """(..., C) -> (..., vocab_size) float32 logits: padding cropped, softcap on the *output* (not on attention scores)."""
+        """(..., C) -> (..., vocab_size) float32 logits: padding cropped, softcap on the *output* (not on attention
+        scores).
+        """
         table = self.embedding if self.config.tie_embeddings else self.unembedding
         logits = (norm(x) @ table[...].astype(x.dtype).T)[..., : self.vocab_size].astype(jnp.float32)
         return self.config.softcap * jnp.tanh(logits / self.config.softcap)
@@ -164,5 +171,6 @@ class GPT(nnx.Module):
         return self.unembed(self.hidden(ids, segments))
 
 
-# A tied table is the output matrix too: it starts small so that the first loss is near ln V, and is normed on the way in.
+# A tied table is the output matrix too: it starts small so that the first loss is near ln V, and is normed on the way
+# in.
 _EMBEDDING_STDDEV = {True: 0.02, False: 0.8}

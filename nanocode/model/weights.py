@@ -1,7 +1,7 @@
 """A trained model as a folder: ``model.safetensors`` and ``model.json``.
 
-safetensors, because the same weights give the same bytes and loading them runs no code; Orbax folders (random file names,
-time stamps) serve for checkpoints inside a stage only.
+safetensors, because the same weights give the same bytes and loading them runs no code; Orbax folders (random file
+names, time stamps) serve for checkpoints inside a stage only.
 """
 
 from __future__ import annotations

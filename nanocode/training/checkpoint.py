@@ -45,7 +45,9 @@ class Checkpointer:
         self._pending: Future[None] | None = None
 
     def save(self, step: int, state: Any) -> None:
-        """Copy `state` off the device and write it in the background; waits for the save before it, and raises its error."""
+        """Copy `state` off the device and write it in the background; waits for the save before it, and raises its
+        error.
+        """
         self.wait()
         on_host = jax.tree.map(lambda array: np.array(array, copy=True), state)  # the device buffer is donated next
         self._pending = self._thread.submit(self._write, step, on_host)

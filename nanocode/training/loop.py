@@ -1,7 +1,7 @@
 """The one training loop: pretraining, SFT and DPO differ in their loss and their batches, not in how they run.
 
-A batch is a pure function of the step, so resuming needs no loader state: restore the newest checkpoint, go on at its step,
-and the weights end byte-identical to an uninterrupted run on the same hardware.
+A batch is a pure function of the step, so resuming needs no loader state: restore the newest checkpoint, go on at its
+step, and the weights end byte-identical to an uninterrupted run on the same hardware.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Muon for the matrices inside the blocks, AdamW for the rest, as Optax transformations.
 
-Muon (Jordan et al., 2024): Nesterov momentum, then the nearest semi-orthogonal matrix, found by the Polar Express iteration
-(Amsel et al., arXiv 2505.16932; coefficients as nanochat uses them). Kernels here are (in, out), torch's are (out, in):
-the rate factor sqrt(max(1, out/in)) is nanochat's sqrt(max(1, rows/cols)).
+Muon (Jordan et al., 2024): Nesterov momentum, then the nearest semi-orthogonal matrix, found by the Polar Express
+iteration (Amsel et al., arXiv 2505.16932; coefficients as nanochat uses them). Kernels here are (in, out), torch's are
+(out, in): the rate factor sqrt(max(1, out/in)) is nanochat's sqrt(max(1, rows/cols)).
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def label(path: tuple, leaf: jax.Array) -> str:
 
 
 def build_optimizer(config: OptimizerConfig, steps: int, lr_factor: float = 1.0) -> optax.GradientTransformation:
-    """One optimizer over the whole parameter tree. Rates are times `lr_factor` and follow the trapezoid over `steps`."""
+    """One optimizer over the whole parameter tree. Rates are times `lr_factor` and follow the trapezoid over
+    `steps`.
+    """
     factor = trapezoid(steps, config.warmup_steps, config.warmdown_fraction, config.final_lr_fraction)
 
     def rate(base: float) -> optax.ScalarOrSchedule:

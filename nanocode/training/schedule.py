@@ -11,7 +11,9 @@ Schedule = Callable[[jax.Array], jax.Array]
 
 
 def trapezoid(steps: int, warmup_steps: int, warmdown_fraction: float, final_fraction: float) -> Schedule:
-    """Rate factor in 0..1: (step+1)/warmup up to 1, flat, then linear to `final_fraction` over the last steps (nanochat)."""
+    """Rate factor in 0..1: (step+1)/warmup up to 1, flat, then linear to `final_fraction` over the last steps
+    (nanochat).
+    """
     warmdown = round(warmdown_fraction * steps)
 
     def factor(step: jax.Array) -> jax.Array:
