@@ -1,7 +1,7 @@
 """Stage: constitutional data. Tasks in; conversations for SFT or preference pairs out, with their provenance.
 
-A stage works on one shard of one split. Requests finish in any order, the output is in task order. Finished requests are
-in the ledger: a stage that is killed and started again with the same ledger folder asks only for the rest.
+A stage works on one shard of one split. Requests finish in any order, the output is in task order. Finished requests
+are in the ledger: a stage that is killed and started again with the same ledger folder asks only for the rest.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from nanocode.constitution import prompts
 from nanocode.constitution.endpoint import Endpoint, EndpointError
 from nanocode.constitution.gate import Bounds, Decision, cohens_d, decide
 from nanocode.constitution.ledger import Ledger
+from nanocode.constitution.prompts import PARTS
 from nanocode.constitution.rollout import Clients, Judgement, Rollout, Settings, roll_out
+from nanocode.constitution.rules import BEST_SCORE
 from nanocode.constitution.soul import Soul
 from nanocode.conversation import Conversation, to_json
 from nanocode.serving.teacher import MODEL as RULES_MODEL
@@ -39,7 +41,6 @@ RolloutSplit = Literal["sft", "preference"]
 
 # A stage gives up early when at least this share of at least so many finished tasks got no answer.
 BREAKER_SHARE, BREAKER_TASKS = 0.5, 10
-MEMORY_FOLDER = Path("/dev/shm")
 
 
 class Interrupted(RuntimeError):
@@ -56,7 +57,11 @@ class PairSettings:
 
 @dataclass(frozen=True)
 class Inputs:
-    """One shard of one split. `shard` is (index, count); `environment` holds the endpoints' keys."""
+    """One shard of one split.
+
+    `shard` is (index, count); `environment` holds the endpoints' keys; `scratch` is where workspaces are made: a folder
+    in memory saves the disk's flushes.
+    """
 
     split: RolloutSplit
     shard: tuple[int, int]
@@ -78,8 +83,8 @@ def run(
     """Write ``conversations.jsonl`` (split sft) or ``pairs.jsonl`` (split preference), and ``report.json``.
 
     `report` is told (finished, all) after each task; `should_stop` is asked before each. Returns the metrics that
-    ``report.json`` holds. Raises EndpointError when tasks were lost to an endpoint that may recover (their number in the
-    message; a second start asks for those alone), Interrupted when stopped, SoulError, LedgerError, TeacherError.
+    ``report.json`` holds. Raises EndpointError when tasks were lost to an endpoint that may recover (a second start
+    asks for those alone), Interrupted when stopped, SoulError, LedgerError, TeacherError.
     """
     if inputs.split == "preference" and inputs.pairs is None:
         raise ValueError("preference pairs are gated on token ids: give inputs.pairs (tokenizer and context_tokens)")
@@ -138,33 +143,28 @@ class _Stage:
     async def roll_out_all(self, tasks: list[Task]) -> list[Rollout | EndpointError]:
         """One outcome a task, in task order; an EndpointError stands for a task that an endpoint refused for good."""
         limit = asyncio.Semaphore(self._config.concurrency)
-        parts = ("generator", "critic", "reviser")
-        endpoints = {part: self._endpoint(getattr(self._config, part), part, limit) for part in parts}
-        outcomes: list[Rollout | EndpointError | None] = [None] * len(tasks)
+        endpoints = {part: self._endpoint(getattr(self._config, part), part, limit) for part in PARTS}
+        outcomes: dict[int, Rollout | EndpointError] = {}
         pending = iter(enumerate(tasks))
 
         async def worker() -> None:
             for index, task in pending:
-                if self._should_stop():
-                    raise Interrupted(
-                        f"stopped with {self._finished} of {len(tasks)} tasks finished: start again to go on"
-                    )
+                if self._should_stop() or self._is_hopeless():
+                    return
                 outcomes[index] = await self._one(task, Clients(**endpoints))
-                self._finished += 1
-                self._report(self._finished, len(tasks))
-                self._break_if_hopeless()
+                self._report(len(outcomes), len(tasks))
 
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(self._config.concurrency, len(tasks))):
+                for _ in range(self._config.concurrency):
                     group.create_task(worker())
-        except* (EndpointError, Interrupted) as errors:
+        except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
         finally:
             for endpoint in endpoints.values():
                 await endpoint.close()
-        self._raise_if_any_may_recover(len(tasks))
-        return [outcome for outcome in outcomes if outcome is not None]
+        self._raise_unless_complete(len(outcomes), len(tasks))
+        return [outcomes[index] for index in range(len(tasks))]
 
     def _endpoint(self, config: EndpointConfig, part: str, limit: asyncio.Semaphore) -> Endpoint:
         return Endpoint(
@@ -190,15 +190,21 @@ class _Stage:
         except EndpointError as error:
             self._lost.append(error)
             return error
+        finally:
+            self._finished += 1
 
-    def _break_if_hopeless(self) -> None:
-        if len(self._lost) >= BREAKER_TASKS and len(self._lost) >= BREAKER_SHARE * self._finished:
+    def _is_hopeless(self) -> bool:
+        return len(self._lost) >= BREAKER_TASKS and len(self._lost) >= BREAKER_SHARE * self._finished
+
+    def _raise_unless_complete(self, finished: int, total: int) -> None:
+        if self._is_hopeless():
             raise EndpointError(
-                f"{len(self._lost)} of the first {self._finished} tasks got no answer; the last: {self._lost[-1]}",
+                f"{len(self._lost)} of {finished} tasks got no answer, so the rest was not tried; the last: "
+                f"{self._lost[-1]}",
                 self._lost[-1].transient,
             )
-
-    def _raise_if_any_may_recover(self, total: int) -> None:
+        if finished < total:
+            raise Interrupted(f"stopped with {finished} of {total} tasks finished: start again to go on")
         recoverable = [error for error in self._lost if error.transient]
         if recoverable:
             raise EndpointError(
@@ -214,7 +220,7 @@ def _toolbox(workspace: Path) -> Toolbox:
 
 def _base_urls(config: ConstitutionConfig, soul: Path, stack: ExitStack) -> dict[str, str]:
     """The address of each part; the embedded teacher, started once, for those that name none."""
-    given = {part: getattr(config, part).base_url for part in ("generator", "critic", "reviser")}
+    given: dict[str, str] = {part: getattr(config, part).base_url for part in PARTS}
     if all(given.values()):
         return given
     teacher = stack.enter_context(TeacherServer(soul))
@@ -288,7 +294,7 @@ class _Counts:
         self.refused_revisions += outcome.refused_revisions
         scored = [judgement for judgement in outcome.judgements if judgement.score is not None]
         self.judged += len(scored)
-        self.critics_agree += sum((judgement.score == 5) == (judgement.rule_score == 5) for judgement in scored)
+        self.critics_agree += sum((seen.score == BEST_SCORE) == (seen.rule_score == BEST_SCORE) for seen in scored)
         if outcome.accepted is None:
             self.dropped[f"{outcome.task.family}: {outcome.dropped}"] += 1
         else:

@@ -1,8 +1,8 @@
 """One rollout: draft with real tools, then critique and revise the words until the constitution is kept.
 
 The generator works on the task turn by turn and its calls are executed. Critic and reviser then deal with the texts
-alone: calls and results of the accepted conversation are those of the draft, byte for byte. A draft or a revision counts
-only if the task's own check passes on it.
+alone: calls and results of the accepted conversation are those of the draft, byte for byte. A draft or a revision
+counts only if the task's own check passes on it.
 """
 
 from __future__ import annotations

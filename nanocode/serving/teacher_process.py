@@ -29,12 +29,10 @@ class TeacherError(RuntimeError):
     """The teacher did not start. The message is one line with the child's last words."""
 
 
-def make_server(soul_path: Path | str, host: str = "127.0.0.1", port: int = 0) -> uvicorn.Server:
-    """A uvicorn server for the teacher, not yet running. Raises SoulError when SOUL.md cannot be used."""
+def make_server(soul_path: Path | str) -> uvicorn.Server:
+    """A uvicorn server for the teacher: run it on a listening socket. Raises SoulError when SOUL.md cannot be used."""
     settings = uvicorn.Config(
         create_app(Soul.load(soul_path)),
-        host=host,
-        port=port,
         access_log=False,
         log_level="warning",
         lifespan="off",

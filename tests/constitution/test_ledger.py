@@ -1,0 +1,122 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanocode.constitution.ledger import Ledger, LedgerError, request_key
+
+REQUEST = {
+    "model": "m",
+    "temperature": 0.5,
+    "max_tokens": 7,
+    "seed": 1,
+    "messages": [{"role": "user", "content": "é\n"}],
+}
+
+
+def write(path: Path, records: dict[str, str]) -> bytes:
+    with Ledger(path) as ledger:
+        for key, raw in records.items():
+            ledger.put(key, raw)
+    return path.read_bytes()
+
+
+@settings(max_examples=50, deadline=None)
+@given(records=st.dictionaries(st.text(min_size=1), st.text()))
+def test_what_was_put_is_there_after_reopening(records, tmp_path_factory):
+    path = tmp_path_factory.mktemp("ledger") / "l.jsonl"
+    write(path, records)
+    with Ledger(path) as ledger:
+        assert {key: ledger.get(key) for key in ledger} == records
+        assert list(ledger) == list(records)
+
+
+def test_a_kill_at_any_byte_loses_only_the_torn_record(tmp_path):
+    path = tmp_path / "l.jsonl"
+    records = {"a": "first", "b": "line\nbreak → é", "c": "third"}
+    whole = write(path, records)
+    ends = [end + 1 for end, byte in enumerate(whole) if byte == 10]
+    assert len(ends) == 3
+    for cut in range(len(whole) + 1):
+        path.write_bytes(whole[:cut])
+        kept = sum(end <= cut for end in ends)
+        with Ledger(path) as ledger:
+            assert list(ledger) == list(records)[:kept]
+            assert ledger.torn_bytes == cut - max([0, *ends[:kept]])
+            ledger.put("d", "appended")
+        with Ledger(path) as ledger:
+            assert [ledger.get(key) for key in ledger] == [*list(records.values())[:kept], "appended"]
+
+
+def test_damage_before_the_end_is_an_error_that_says_where(tmp_path):
+    path = tmp_path / "l.jsonl"
+    whole = bytearray(write(path, {"a": "first", "b": "second"}))
+    whole[25] ^= 1
+    path.write_bytes(whole)
+    with pytest.raises(LedgerError, match="record at byte 0 is damaged"):
+        Ledger(path)
+
+
+def test_a_record_that_changes_under_an_open_ledger_is_not_served(tmp_path):
+    path = tmp_path / "l.jsonl"
+    with Ledger(path) as ledger:
+        ledger.put("a", "paid for")
+        path.write_bytes(path.read_bytes().replace(b"paid", b"fake"))
+        with pytest.raises(LedgerError, match="changed on disk"):
+            ledger.get("a")
+
+
+def test_the_first_completion_under_a_key_stays(tmp_path):
+    with Ledger(tmp_path / "l.jsonl") as ledger:
+        assert ledger.put("a", "first") == "first"
+        assert ledger.put("a", "second") == "first"
+        assert len(ledger) == 1
+        assert "a" in ledger
+        assert ledger.get("b") is None
+
+
+def test_a_second_writer_is_refused(tmp_path):
+    with Ledger(tmp_path / "l.jsonl"), pytest.raises(LedgerError, match="in use by another process"):
+        Ledger(tmp_path / "l.jsonl")
+
+
+def test_records_survive_a_process_that_dies_at_once(tmp_path):
+    path = tmp_path / "l.jsonl"
+    program = (
+        "import os, sys; from nanocode.constitution.ledger import Ledger; "
+        "ledger = Ledger(sys.argv[1]); ledger.put('a', 'kept'); os.kill(os.getpid(), 9)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, str(path)], cwd=Path(__file__).parents[2], check=False)
+    assert ended.returncode == -9
+    with Ledger(path) as ledger:
+        assert ledger.get("a") == "kept"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": "n"},
+        {"temperature": 0.6},
+        {"max_tokens": 8},
+        {"seed": 2},
+        {"messages": []},
+        {"tools": []},
+        {"response_format": {"type": "json_object"}},
+    ],
+)
+def test_every_field_of_a_request_is_part_of_its_key(change):
+    assert request_key(REQUEST, "0", "t") != request_key(REQUEST | change, "0", "t")
+
+
+def test_sample_and_template_are_part_of_the_key_and_field_order_is_not():
+    keys = {request_key(REQUEST, sample, template) for sample in "01" for template in "tu"}
+    assert len(keys) == 4
+    assert request_key(dict(reversed(REQUEST.items())), "0", "t") in keys
+
+
+def test_a_request_that_has_no_canonical_form_is_refused():
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        request_key(REQUEST | {"temperature": float("nan")}, "0", "t")
