@@ -24,14 +24,14 @@ from nanocode.agent.tools import Toolbox
 from nanocode.config import ConstitutionConfig, EndpointConfig
 from nanocode.constitution import prompts
 from nanocode.constitution.endpoint import Endpoint, EndpointError
-from nanocode.constitution.gate import Bounds, Decision, cohens_d, decide
+from nanocode.constitution.gate import Bounds, cohens_d, decide
 from nanocode.constitution.ledger import Ledger
 from nanocode.constitution.prompts import PARTS
-from nanocode.constitution.rollout import Clients, Judgement, Rollout, Settings, roll_out
-from nanocode.constitution.rules import BEST_SCORE
+from nanocode.constitution.records import Counts, conversation_row, pair_row
+from nanocode.constitution.rollout import Clients, Rollout, Settings, roll_out
+from nanocode.constitution.rules import adheres
 from nanocode.constitution.soul import Soul
-from nanocode.conversation import Conversation, to_json
-from nanocode.serving.teacher import MODEL as RULES_MODEL
+from nanocode.conversation import from_json
 from nanocode.serving.teacher_process import TeacherServer
 from nanocode.tasks.registry import sample_tasks
 from nanocode.tasks.task import Task
@@ -234,19 +234,21 @@ def _ledger_path(inputs: Inputs) -> Path:
 
 def _write_conversations(outcomes: Iterable[Rollout | EndpointError], soul: Soul, inputs: Inputs) -> dict[str, Any]:
     """Both registers of every kept task: the draft as it was, and the accepted version."""
-    counts = _Counts()
-    with (inputs.output / "conversations.jsonl").open("w", encoding="utf-8", newline="\n") as file:
-        for outcome in outcomes:
-            counts.add(outcome)
-            if isinstance(outcome, EndpointError) or outcome.accepted is None:
-                continue
-            versions: list[tuple[str, Conversation]] = [("soul", outcome.accepted)]
-            if not outcome.draft_accepted:
-                versions.insert(0, ("stock", outcome.draft))
-            for register, conversation in versions:
-                counts.conversations[register] += 1
-                _write_line(file, _conversation_row(outcome, register, conversation, soul))
-    return counts.metrics()
+    counts, rows = Counts(), []
+    for outcome in outcomes:
+        if isinstance(outcome, EndpointError):
+            counts.add_refused()
+            continue
+        counts.add(outcome)
+        if outcome.accepted is not None and not outcome.draft_accepted:
+            rows.append(conversation_row(outcome, "stock", outcome.draft, soul))
+        if outcome.accepted is not None:
+            rows.append(conversation_row(outcome, "soul", outcome.accepted, soul))
+    _write_lines(inputs.output / "conversations.jsonl", rows)
+    registers = Counter(row["register"] for row in rows)
+    adhering = sum(adheres(from_json(row["messages"]), soul) for row in rows)
+    adherence = adhering / len(rows) if rows else None
+    return counts.metrics() | {"conversations": dict(registers), "adherence": adherence}
 
 
 def _write_pairs(
@@ -256,105 +258,24 @@ def _write_pairs(
     assert inputs.pairs is not None
     tokenizer = Tokenizer.load(inputs.pairs.tokenizer)
     bounds = Bounds(inputs.pairs.context_tokens, config.max_length_ratio, config.accept_score)
-    counts, kept = _Counts(), []
-    with (inputs.output / "pairs.jsonl").open("w", encoding="utf-8", newline="\n") as file:
-        for outcome in outcomes:
-            counts.add(outcome)
-            if isinstance(outcome, EndpointError) or outcome.accepted is None:
-                continue
-            judged = outcome.judgements[-1], outcome.judgements[0]
-            decision = decide(outcome.accepted, outcome.draft, judged, tokenizer, bounds)
-            counts.gate[decision.refused or "kept"] += 1
-            if decision.refused is None:
-                kept.append(decision)
-                _write_line(file, _pair_row(outcome, outcome.accepted, decision, soul))
-    lengths = [pair.chosen_tokens for pair in kept], [pair.rejected_tokens for pair in kept]
-    return counts.metrics() | {"pairs": len(kept), "length_cohens_d": cohens_d(*lengths)}
-
-
-class _Counts:
-    """What became of the tasks, by reason."""
-
-    def __init__(self) -> None:
-        self.tasks = 0
-        self.dropped: Counter[str] = Counter()
-        self.conversations: Counter[str] = Counter()
-        self.gate: Counter[str] = Counter()
-        self.families: Counter[str] = Counter()
-        self.revisions: Counter[str] = Counter()
-        self.refused_revisions = 0
-        self.judged = 0
-        self.critics_agree = 0
-
-    def add(self, outcome: Rollout | EndpointError) -> None:
-        self.tasks += 1
+    counts, rows = Counts(), []
+    for outcome in outcomes:
         if isinstance(outcome, EndpointError):
-            self.dropped["the endpoint refused a request"] += 1
-            return
-        self.refused_revisions += outcome.refused_revisions
-        scored = [judgement for judgement in outcome.judgements if judgement.score is not None]
-        self.judged += len(scored)
-        self.critics_agree += sum((seen.score == BEST_SCORE) == (seen.rule_score == BEST_SCORE) for seen in scored)
+            counts.add_refused()
+            continue
+        counts.add(outcome)
         if outcome.accepted is None:
-            self.dropped[f"{outcome.task.family}: {outcome.dropped}"] += 1
-        else:
-            self.families[outcome.task.family] += 1
-            self.revisions[str(len(outcome.judgements) - 1)] += 1
-
-    def metrics(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {
-            "tasks": self.tasks,
-            "kept": sum(self.families.values()),
-            "families": dict(self.families),
-            "dropped": dict(self.dropped),
-            "revisions": dict(self.revisions),
-            "refused_revisions": self.refused_revisions,
-            "conversations": dict(self.conversations),
-            "gate": dict(self.gate),
-            "critic_agreement": self.critics_agree / self.judged if self.judged else None,
-        }
+            continue
+        judged = outcome.judgements[-1], outcome.judgements[0]
+        decision = decide(outcome.accepted, outcome.draft, judged, tokenizer, bounds)
+        counts.gate[decision.refused or "kept"] += 1
+        if decision.refused is None:
+            rows.append(pair_row(outcome, outcome.accepted, decision, soul))
+    _write_lines(inputs.output / "pairs.jsonl", rows)
+    lengths = [[row[side]["trained_tokens"] for row in rows] for side in ("chosen", "rejected")]
+    return counts.metrics() | {"pairs": len(rows), "length_cohens_d": cohens_d(*lengths)}
 
 
-def _conversation_row(outcome: Rollout, register: str, conversation: Conversation, soul: Soul) -> dict[str, Any]:
-    return {
-        "id": f"{outcome.task.id}/{register}",
-        "family": outcome.task.family,
-        "variant": outcome.task.variant,
-        "register": register,
-        "messages": to_json(conversation),
-        "provenance": _provenance(outcome, soul),
-    }
-
-
-def _pair_row(outcome: Rollout, accepted: Conversation, decision: Decision, soul: Soul) -> dict[str, Any]:
-    return {
-        "id": f"{outcome.task.id}/pair",
-        "task": outcome.task.id,
-        "family": outcome.task.family,
-        "variant": outcome.task.variant,
-        "chosen": {"messages": to_json(accepted), "trained_tokens": decision.chosen_tokens},
-        "rejected": {"messages": to_json(outcome.draft), "trained_tokens": decision.rejected_tokens},
-        "provenance": _provenance(outcome, soul),
-    }
-
-
-def _provenance(outcome: Rollout, soul: Soul) -> dict[str, Any]:
-    models = dict(outcome.models)
-    return {
-        "task": outcome.task.id,
-        "models": models,
-        "taught_by": "rules" if set(models.values()) == {RULES_MODEL} else "endpoint",
-        "template": prompts.template_digest(),
-        "soul": soul.digest,
-        "critiques": [_critique_row(judgement) for judgement in outcome.judgements],
-        "ledger_keys": list(outcome.keys),
-    }
-
-
-def _critique_row(judgement: Judgement) -> dict[str, Any]:
-    return {"score": judgement.score, "rule_score": judgement.rule_score, "violations": list(judgement.violations)}
-
-
-def _write_line(file: Any, row: Mapping[str, Any]) -> None:
-    file.write(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n")
+def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n" for row in rows)

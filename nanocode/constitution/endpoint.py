@@ -85,9 +85,8 @@ class Endpoint:
             api_key=self._key or "no-key-configured",
             max_retries=0,
             timeout=config.timeout_seconds,
+            http_client=_plain_client() if base_url.startswith("http://") else None,
         )
-        self.asked = 0
-        self.attempts = 0
 
     async def close(self) -> None:
         """Close the connections."""
@@ -143,9 +142,7 @@ class Endpoint:
 
     async def _ask(self, request: dict[str, Any], wants_json: bool) -> str:
         """The raw text of a whole answer, after as many attempts as the configuration allows."""
-        self.asked += 1
         for attempt in range(1, self._config.max_attempts + 1):
-            self.attempts += 1
             try:
                 raw = await self._send(request)
                 _refuse_non_answers(raw, wants_json)
@@ -199,6 +196,14 @@ def _api_key(config: EndpointConfig, base_url: str, environment: Mapping[str, st
             f"{base_url} needs a key: the environment variable {config.api_key_env} is not set", transient=False
         )
     return key
+
+
+def _plain_client() -> openai.DefaultAsyncHttpxClient:
+    """A client for addresses without TLS: reading the certificates would take longer than a small stage.
+
+    It follows no redirect, for that could lead to an address whose certificate ought to be checked.
+    """
+    return openai.DefaultAsyncHttpxClient(verify=False, follow_redirects=False)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

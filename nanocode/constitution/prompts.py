@@ -20,6 +20,7 @@ from nanocode.conversation import Conversation, to_json
 Part = Literal["generator", "critic", "reviser"]
 PARTS: tuple[Part, ...] = ("generator", "critic", "reviser")
 TEMPLATE_VERSION = 1
+RULES_MODEL = "nanocode-rules"
 _ROLE_PREFIX = "nanocode constitution, part: "
 
 _GENERATOR = """\

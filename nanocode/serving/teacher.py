@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from nanocode.constitution.prompts import part_of
+from nanocode.constitution.prompts import RULES_MODEL, part_of
 from nanocode.constitution.rules import critique
 from nanocode.constitution.soul import Soul
 from nanocode.constitution.wire import WireError, from_openai, openai_call
@@ -32,7 +32,7 @@ from nanocode.conversation import Conversation, ConversationError, Message, from
 from nanocode.tasks.family import NotRecognised
 from nanocode.tasks.registry import respond
 
-MODEL = "nanocode-rules"
+MODEL = RULES_MODEL
 
 
 class BadRequest(ValueError):
