@@ -121,7 +121,7 @@ def test_a_hub_source_must_pin_its_revision() -> None:
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no config file at .*absent.toml"):
+    with pytest.raises(ConfigError, match=r"no config file at .*absent\.toml"):
         load(tmp_path / "absent.toml")
     with pytest.raises(ConfigError, match="cannot read"):
         load(tmp_path)
@@ -159,7 +159,7 @@ def test_the_last_override_wins_and_the_rest_stays() -> None:
 
 @pytest.mark.parametrize("override", ["model.depth", "=3", "", "  = 3"])
 def test_an_override_without_key_or_value_is_refused(override: str) -> None:
-    with pytest.raises(ConfigError, match="must look like section.key=value"):
+    with pytest.raises(ConfigError, match="must look like section"):
         parse(SMALLEST, [override])
 
 

@@ -13,8 +13,8 @@ from nanocode.model.gpt import GPT
 
 VOCAB = 32_768
 
-# nanochat's own figures for V = 32,768 and context 2,048. Its N counts the gates of the value embeddings, 12 a head on every
-# second layer, which this model does not have.
+# nanochat's own figures for V = 32,768 and context 2,048. Its N counts the gates of the value embeddings, 12 a head on
+# every second layer, which this model does not have.
 NANOCHAT = {
     # depth: width, heads, N, tokens, log2 batch, steps, learning-rate factor, Muon decay
     4: (256, 2, 11_534_384, 138_412_608, 18, 528, 0.7071, 1.8899),
