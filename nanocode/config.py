@@ -7,6 +7,7 @@ stage and so never enter a cache key; `identity` gives the rest.
 
 from __future__ import annotations
 
+import copy
 import difflib
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -158,22 +159,17 @@ class OptimizerConfig(Section):
     final_lr_fraction: float = Field(0.0, ge=0, le=1)
 
 
-class TrainConfig(Section):
-    """What pretraining and SFT have in common."""
-
+class PretrainConfig(Section):
     steps: int | None = Field(None, ge=1, description="optimizer steps; left out, they follow from the depth")
     batch_tokens: int | None = Field(None, ge=16, description="tokens a step; left out, they follow from the depth")
-    device_batch_rows: int | None = not_identity(None, ge=1)
     optimizer: OptimizerConfig = OptimizerConfig()
-    eval_every_steps: int = not_identity(0, ge=0, description="0: only at the end")
-    eval_bytes: int = Field(1_000_000, gt=0, description="held-out bytes per register for bits per byte")
+    samples: int = Field(4, ge=0, le=8, description="continuations written beside the model")
 
 
-class PretrainConfig(TrainConfig):
-    samples: int = Field(4, ge=0, description="continuations written into the report")
-
-
-class SftConfig(TrainConfig):
+class SftConfig(Section):
+    steps: int = Field(500, ge=1)
+    batch_tokens: int = Field(2**19, ge=16)
+    optimizer: OptimizerConfig = OptimizerConfig()
     stock_fraction: float = Field(0.5, ge=0, le=1, description="share of conversations in the stock register")
 
 
@@ -224,10 +220,11 @@ class ConstitutionConfig(Section):
 
 class EvaluationConfig(Section):
     tasks: int = Field(256, ge=1, description="held-out tasks; every model sees the same ones")
+    seed: int = Field(0, ge=0, description="of the tasks and of sampling; not the run's, so that runs can be compared")
+    held_out_bytes: int = Field(1_000_000, gt=0, description="per register, for bits per byte")
     sampled_temperature: float = Field(1.0, gt=0)
     max_turns: int = Field(6, ge=1)
     max_new_tokens: int = Field(96, ge=1, description="per assistant turn")
-    preference_pairs: int = Field(128, ge=1)
 
 
 class ComputeConfig(Section):
@@ -280,6 +277,20 @@ def parse(text: str, overrides: Sequence[str] = (), where: str = "config") -> Co
     for override in overrides:
         _override(values, override)
     return validate(values, where)
+
+
+def read_values(text: str) -> dict[str, Any]:
+    """TOML text as plain data, checked: what Metaflow stores of a config file. Raises ConfigError."""
+    parse(text)
+    return tomllib.loads(text)
+
+
+def with_overrides(values: Mapping[str, Any], overrides: Sequence[str]) -> Config:
+    """The configuration of plain data with overrides applied. Raises ConfigError."""
+    changed = copy.deepcopy(dict(values))
+    for override in overrides:
+        _override(changed, override)
+    return validate(changed)
 
 
 def validate(values: Mapping[str, Any], where: str = "config") -> Config:

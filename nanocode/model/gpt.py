@@ -43,6 +43,11 @@ def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
     return jnp.concatenate([first * cos + second * sin, second * cos - first * sin], axis=-1)
 
 
+def linear(x: jax.Array, weight: jax.Array) -> jax.Array:
+    """(B, T, in) @ (in, out). As one flat product: a gradient that contracts two axes at once is slow on CPUs."""
+    return (x.reshape(-1, x.shape[-1]) @ weight.astype(x.dtype)).reshape(*x.shape[:-1], weight.shape[-1])
+
+
 class Attention(nnx.Module):
     """Causal self-attention with rotary positions, then QK-norm, then a factor on q and on k."""
 
@@ -60,17 +65,15 @@ class Attention(nnx.Module):
 
     def project(self, x: jax.Array, cos: jax.Array, sin: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """q, k, v, each (B, T, H, D), ready to attend."""
-        weights = jnp.concatenate([self.query[...], self.key[...], self.value[...]], axis=1).astype(x.dtype)
-        qkv = (x @ weights).reshape(*x.shape[:2], 3, self.heads, self.head_width)
-        q, k, v = qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
+        heads = (*x.shape[:2], self.heads, self.head_width)
+        q, k, v = (linear(x, weight[...]).reshape(heads) for weight in (self.query, self.key, self.value))
         q = norm(rotate(q, cos, sin)) * self.qk_scale
         k = norm(rotate(k, cos, sin)) * self.qk_scale
         return q, k, v
 
     def merge(self, attended: jax.Array) -> jax.Array:
         """(B, T, H, D) -> (B, T, C)."""
-        flat = attended.reshape(*attended.shape[:2], -1)
-        return flat @ self.output[...].astype(flat.dtype)
+        return linear(attended.reshape(*attended.shape[:2], -1), self.output[...])
 
 
 class MLP(nnx.Module):
@@ -83,8 +86,8 @@ class MLP(nnx.Module):
         self.down = nnx.Param(jnp.zeros((shape.mlp_width, shape.width)))
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        hidden = jax.nn.relu(x @ self.up[...].astype(x.dtype))
-        return (hidden * hidden) @ self.down[...].astype(x.dtype)
+        hidden = jax.nn.relu(linear(x, self.up[...]))
+        return linear(hidden * hidden, self.down[...])
 
 
 class Block(nnx.Module):
@@ -137,6 +140,10 @@ class GPT(nnx.Module):
         self.blocks = nnx.List([Block(self.shape, config.qk_scale, rngs) for _ in range(config.depth)])
 
     @property
+    def parameter_count(self) -> int:
+        return sum(leaf.size for leaf in jax.tree.leaves(nnx.state(self, nnx.Param)))
+
+    @property
     def dtype(self) -> jnp.dtype:
         return jnp.dtype(self.config.dtype)
 
@@ -149,7 +156,7 @@ class GPT(nnx.Module):
         scores).
         """
         table = self.embedding if self.config.tie_embeddings else self.unembedding
-        logits = (norm(x) @ table[...].astype(x.dtype).T)[..., : self.vocab_size].astype(jnp.float32)
+        logits = linear(norm(x), table[...].T)[..., : self.vocab_size].astype(jnp.float32)
         return self.config.softcap * jnp.tanh(logits / self.config.softcap)
 
     def hidden(self, ids: jax.Array, segments: jax.Array | None = None) -> jax.Array:

@@ -72,8 +72,8 @@ class Names:
         return f"{self._fresh(NOUNS)}.py"
 
     def value(self) -> str:
-        """A number of one to three digits, mostly one or two, none twice in a task."""
-        top = self.rng.choice((10, 10, 100, 100, 1000))
+        """A number of one or two digits, none twice in a task: a small model copies digit by digit."""
+        top = self.rng.choice((10, 100))
         return self._fresh(range(2, top))
 
     def _fresh(self, choices: range | tuple[str, ...] | list[str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,8 @@ import optax
 from flax import nnx
 
 from nanocode.training.checkpoint import Checkpointer
+
+Model = TypeVar("Model", bound=nnx.Module)
 
 Loss = Callable[[Any, Any], tuple[jax.Array, dict[str, jax.Array]]]
 """(model, batch) -> (scalar loss, named scalars for the log)."""
@@ -52,7 +54,7 @@ def initial_state(model: nnx.Module, optimizer: optax.GradientTransformation) ->
     return TrainState(parameters, optimizer.init(parameters), jnp.zeros((), jnp.int32))
 
 
-def with_parameters(model: nnx.Module, parameters: Any) -> nnx.Module:
+def with_parameters(model: Model, parameters: Any) -> Model:
     """A model like `model` that computes with `parameters` (a pure dict, possibly traced)."""
     graph, state = nnx.split(model)
     nnx.replace_by_pure_dict(state, parameters)

@@ -10,17 +10,18 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 class Batch(NamedTuple):
     """Rows of T+1 tokens: position t predicts t+1."""
 
-    ids: jax.Array  # (B, T+1) int32
-    mask: jax.Array  # (B, T+1): 1 where the token is a training target
-    segments: jax.Array  # (B, T+1) int32: documents that cannot see each other
+    ids: jax.Array | np.ndarray  # (B, T+1) int32
+    mask: jax.Array | np.ndarray  # (B, T+1): 1 where the token is a training target
+    segments: jax.Array | np.ndarray  # (B, T+1) int32: documents that cannot see each other
 
 
-def token_log_probs(logits: jax.Array, targets: jax.Array) -> jax.Array:
+def token_log_probs(logits: jax.Array, targets: jax.Array | np.ndarray) -> jax.Array:
     """(..., V) float32 logits, (...) ids -> (...) log-probabilities of the targets."""
     chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     return chosen - jax.nn.logsumexp(logits, axis=-1)
@@ -29,7 +30,7 @@ def token_log_probs(logits: jax.Array, targets: jax.Array) -> jax.Array:
 def target_mask(batch: Batch) -> jax.Array:
     """(B, T) float32: which targets count. A document's first token is never predicted from another document."""
     same = batch.segments[:, 1:] == batch.segments[:, :-1]
-    return (batch.mask[:, 1:] * same).astype(jnp.float32)
+    return jnp.asarray(batch.mask[:, 1:] * same, jnp.float32)
 
 
 def language_model_loss(model: object, batch: Batch) -> jax.Array:
@@ -57,8 +58,8 @@ class Preference(NamedTuple):
 def preference_loss(
     chosen: jax.Array,
     rejected: jax.Array,
-    reference_chosen: jax.Array,
-    reference_rejected: jax.Array,
+    reference_chosen: jax.typing.ArrayLike,
+    reference_rejected: jax.typing.ArrayLike,
     chosen_tokens: jax.Array,
     beta: float,
     nll_weight: float,

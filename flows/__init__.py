@@ -1,0 +1,3 @@
+"""The Metaflow DAGs: wiring, retries, cards. The work stands in `steps`."""
+
+METAFLOW_PACKAGE_POLICY = "include"

@@ -1,0 +1,93 @@
+"""Stage: pretraining. Token shards and a tokenizer in; a base model, its metrics and some samples out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flax import nnx
+
+from nanocode.config import ModelConfig, PretrainConfig
+from nanocode.data.loader import RowSource
+from nanocode.data.packing import pack_documents
+from nanocode.data.shards import read_texts
+from nanocode.inference.engine import Engine
+from nanocode.model.depth import horizon
+from nanocode.model.gpt import GPT
+from nanocode.model.weights import save_model
+from nanocode.tokenizer import Tokenizer
+from nanocode.training.batches import batches
+from nanocode.training.losses import language_model_loss
+from nanocode.training.optimizer import build_optimizer
+from nanocode.training.stage import Running, run_training
+
+_SAMPLE_PROMPTS = ("def ", "The ", "import ", "class ", "return ", "If ", "    for ", "This module ")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """`shards` maps each source's name to its folder, `weights` to its share of the tokens."""
+
+    shards: Mapping[str, Path]
+    weights: Mapping[str, float]
+    tokenizer: Path
+    output: Path
+
+
+def run(
+    config: PretrainConfig, model_config: ModelConfig, seed: int, inputs: Inputs, running: Running
+) -> dict[str, Any]:
+    """Train from scratch and write the model folder and ``samples.json``; returns the metrics.
+
+    Raises TrainingError when the loss diverges, Interrupted when asked to stop (state saved).
+    """
+    tokenizer = Tokenizer.load(inputs.tokenizer / "tokenizer.json")
+    depth_rules = horizon(model_config, tokenizer.vocab_size)
+    steps = config.steps or depth_rules.steps
+    batch_rows = max(1, (config.batch_tokens or depth_rules.batch_tokens) // model_config.context_tokens)
+    model = GPT(model_config, tokenizer.vocab_size, nnx.Rngs(seed))
+    sources = [
+        _rows(name, folder, inputs.weights[name], tokenizer, model_config.context_tokens)
+        for name, folder in sorted(inputs.shards.items())
+    ]
+    running.say(
+        f"pretrain: {model.parameter_count:,} parameters, {steps:,} steps of {batch_rows:,} x "
+        f"{model_config.context_tokens:,} tokens, {sum(source.ids.size for source in sources):,} tokens of text"
+    )
+    trained = run_training(
+        model,
+        lambda own, batch: (language_model_loss(own, batch), {}),
+        build_optimizer(config.optimizer, steps, 1.0 if config.steps else depth_rules.lr_factor),
+        batches(sources, batch_rows, seed),
+        steps,
+        tokens_per_step=batch_rows * model_config.context_tokens,
+        label="pretrain",
+        running=running,
+    )
+    save_model(trained.model, inputs.output)
+    samples = _samples(trained.model, tokenizer, config.samples, seed)
+    text = json.dumps(samples, indent=2, ensure_ascii=False)
+    (inputs.output / "samples.json").write_text(text + "\n", encoding="utf-8")
+    return trained.metrics
+
+
+def _rows(name: str, folder: Path, weight: float, tokenizer: Tokenizer, context_tokens: int) -> RowSource:
+    encoded = tokenizer.encode_batch(list(read_texts(folder, "train")))
+    packed = pack_documents(([tokenizer.bos, *ids] for ids in encoded), context_tokens + 1, keep_rest=True)
+    return RowSource(name, weight, packed.ids, packed.segments)
+
+
+def _samples(model: GPT, tokenizer: Tokenizer, count: int, seed: int) -> list[dict[str, str]]:
+    """Continuations at temperature 0.8: for people to look at."""
+    prompts = _SAMPLE_PROMPTS[:count]
+    if not prompts:
+        return []
+    ids = [[tokenizer.bos, *tokenizer.encode(prompt)] for prompt in prompts]
+    replies = Engine(model, tokenizer).generate(ids, max_new_tokens=48, temperature=0.8, seed=seed)
+    return [
+        {"prompt": prompt, "continuation": tokenizer.decode(reply)}
+        for prompt, reply in zip(prompts, replies, strict=True)
+    ]

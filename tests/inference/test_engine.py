@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from nanocode.conversation import ConversationError, Message
+from nanocode.inference.engine import Engine, ModelResponder
+from nanocode.inference.overflow import ContextOverflow
+from nanocode.model.gpt import GPT
+from nanocode.tokenizer import Tokenizer
+
+CONTEXT = 96  # of the tiny model; prompts are padded to multiples of 64, so 64 | 65 is an edge
+NEW = 6
+MakeModel = Callable[..., GPT]
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model: MakeModel) -> GPT:
+    return tiny_model()
+
+
+@pytest.fixture(scope="module")
+def engine(model: GPT, tokenizer: Tokenizer) -> Engine:
+    return Engine(model, tokenizer)
+
+
+def prompt(tokens: int, seed: int = 0) -> list[int]:
+    """Ordinary tokens, and no two prompts alike."""
+    return np.random.default_rng([tokens, seed]).integers(0, 288, tokens).tolist()
+
+
+@pytest.fixture(scope="module")
+def uncached(model: GPT, tokenizer: Tokenizer) -> Callable[[Sequence[int]], list[int]]:
+    """Greedy decoding without a cache: the whole model over the whole sequence for every token."""
+    last = nnx.jit(lambda model, ids, at: model(ids)[0, at])
+
+    def decode(start: Sequence[int]) -> list[int]:
+        ids = list(start)
+        while len(ids) < min(CONTEXT, len(start) + NEW):
+            row = np.full((1, CONTEXT), tokenizer.pad)
+            row[0, : len(ids)] = ids
+            ids.append(int(np.argmax(last(model, row, len(ids) - 1))))
+            if ids[-1] == tokenizer.special["<|assistant_end|>"]:
+                break
+        return ids[len(start) :]
+
+    return decode
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 17, 57, 58, 62, 63, 64, 65, 80, 89, 90, 91, 95])
+def test_greedy_with_a_cache_equals_greedy_without(engine: Engine, uncached: Callable, tokens: int) -> None:
+    expected = uncached(prompt(tokens))
+    assert engine.generate([prompt(tokens)], max_new_tokens=NEW) == [expected]
+    assert len(expected) == min(NEW, CONTEXT - tokens)
+
+
+def test_the_rows_beside_a_row_do_not_change_it(engine: Engine) -> None:
+    prompts = [prompt(5), prompt(40), prompt(23)]
+    alone = [engine.generate([row], max_new_tokens=NEW)[0] for row in prompts]
+    assert engine.generate(prompts, max_new_tokens=NEW) == alone
+    assert engine.generate(prompts[::-1], max_new_tokens=NEW) == alone[::-1]
+    assert engine.generate([prompts[1], prompt(80)], max_new_tokens=NEW)[0] == alone[1]
+    assert len({tuple(row) for row in alone}) == 3
+
+
+def test_a_sampled_row_depends_on_its_stream_and_seed_alone(engine: Engine) -> None:
+    prompts, streams = [prompt(5), prompt(40), prompt(23)], [7, 2, 9]
+
+    def sample(rows: list[int], seed: int = 3) -> list[list[int]]:
+        chosen = ([prompts[row] for row in rows], [streams[row] for row in rows])
+        return engine.generate(chosen[0], max_new_tokens=NEW, temperature=1.0, seed=seed, streams=chosen[1])
+
+    together = sample([0, 1, 2])
+    assert [sample([row])[0] for row in range(3)] == together
+    assert sample([2, 0, 1]) == [together[2], together[0], together[1]]
+    assert sample([0, 1, 2]) == together
+    assert sample([0, 1, 2], seed=4) != together
+
+
+def test_equal_prompts_on_different_streams_differ(engine: Engine) -> None:
+    replies = engine.generate([prompt(5)] * 4, max_new_tokens=NEW, temperature=1.0, streams=[0, 1, 2, 1])
+    assert replies[0] != replies[1]
+    assert replies[1] == replies[3]
+    assert replies[2] not in (replies[0], replies[1])
+    assert engine.generate([prompt(5)] * 3, max_new_tokens=NEW, temperature=1.0) == replies[:3]
+
+
+# --- a model that is a table: what follows a token depends on that token alone
+
+
+def table_model(tiny_model: MakeModel, tokenizer: Tokenizer, follows: dict[int, dict[int, float]]) -> GPT:
+    """A GPT whose logits after token `a` are `follows[a]`, and 0 elsewhere. Up to 32 tokens can have followers.
+
+    Blocks and smear are silent; each such token's embedding is a unit vector, and the output table reads it off.
+    """
+    model = tiny_model(softcap=1e6, depth=1)
+    parameters = jax.tree.map(jnp.zeros_like, nnx.to_pure_dict(nnx.state(model, nnx.Param)))
+    embedding, unembedding = np.zeros((320, 32), np.float32), np.zeros((320, 32), np.float32)
+    for channel, (token, logits) in enumerate(follows.items()):
+        embedding[token, channel] = 1
+        for follower, logit in logits.items():
+            unembedding[follower, channel] = logit / 32**0.5  # the norm makes the unit vector sqrt(32) long
+    parameters["embedding"], parameters["unembedding"] = jnp.asarray(embedding), jnp.asarray(unembedding)
+    graph, state = nnx.split(model)
+    nnx.replace_by_pure_dict(state, parameters)
+    return nnx.merge(graph, state)
+
+
+@pytest.fixture(scope="module")
+def table(tiny_model: MakeModel, tokenizer: Tokenizer) -> Engine:
+    """10 -> 11 -> 12 -> end of turn; 20 -> 20 for ever; 25 -> 26 (e times as likely as) 27; a turn opens with ! and "."""
+    special = tokenizer.special
+    sure = 60.0
+    follows = {
+        10: {11: sure},
+        11: {12: sure},
+        12: {special["<|assistant_end|>"]: sure},
+        20: {20: sure},
+        25: {26: sure, 27: sure - 1},
+        special["<|assistant_start|>"]: {tokenizer.encode("!")[0]: sure},
+        tokenizer.encode("!")[0]: {tokenizer.encode('"')[0]: sure},
+        tokenizer.encode('"')[0]: {special["<|assistant_end|>"]: sure},
+    }
+    return Engine(table_model(tiny_model, tokenizer, follows), tokenizer)
+
+
+def test_a_reply_ends_with_the_turn_end(table: Engine, tokenizer: Tokenizer) -> None:
+    end = tokenizer.special["<|assistant_end|>"]
+    assert table.generate([[10], [12], [20]], max_new_tokens=NEW) == [[11, 12, end], [end], [20] * NEW]
+
+
+@pytest.mark.parametrize("new", [1, NEW])
+def test_no_reply_is_longer_than_asked_for(table: Engine, new: int) -> None:
+    assert table.generate([[10]], max_new_tokens=new)[0][:2] == [11, 12][:new]
+    assert len(table.generate([[20]], max_new_tokens=new)[0]) == new
+
+
+def test_a_row_at_the_end_of_the_context_stops_and_leaves_the_others_alone(table: Engine, tokenizer: Tokenizer) -> None:
+    end = tokenizer.special["<|assistant_end|>"]
+    prompts = [[20] * 93, [20], [10], [20] * 95]
+    expected = [[20] * 3, [20] * NEW, [11, 12, end], [20]]
+    assert table.generate(prompts, max_new_tokens=NEW) == expected
+
+
+def test_a_prompt_that_fills_the_context_overflows(table: Engine) -> None:
+    for tokens in (CONTEXT, CONTEXT + 30):
+        with pytest.raises(ContextOverflow, match=f"{tokens} tokens, the model's context {CONTEXT}"):
+            table.generate([[10], [20] * tokens], max_new_tokens=NEW)
+
+
+@pytest.mark.parametrize(("temperature", "share"), [(1.0, 1 / (1 + np.exp(-1))), (2.0, 1 / (1 + np.exp(-0.5)))])
+def test_sampling_follows_the_probabilities_at_its_temperature(table: Engine, temperature: float, share: float) -> None:
+    """512 draws: four standard deviations are below 0.09."""
+    replies = table.generate([[25]] * 512, max_new_tokens=1, temperature=temperature, seed=1)
+    assert {token for (token,) in replies} == {26, 27}
+    assert np.mean([token == 26 for (token,) in replies]) == pytest.approx(share, abs=0.09)
+
+
+def test_a_responder_answers_a_conversation(table: Engine) -> None:
+    responder = ModelResponder(table, max_new_tokens=NEW, temperature=0.0, seed=0)
+    assert responder.respond([Message("user", "hello")]) == Message("assistant", '!"')
+
+
+def test_a_responder_says_when_the_conversation_is_too_long(table: Engine) -> None:
+    responder = ModelResponder(table, max_new_tokens=NEW, temperature=0.0, seed=0)
+    with pytest.raises(ContextOverflow):
+        responder.respond([Message("user", "hello " * 60)])
+
+
+def test_a_responder_refuses_output_that_is_no_message(tiny_model: MakeModel, tokenizer: Tokenizer) -> None:
+    special = tokenizer.special
+    start, call = special["<|assistant_start|>"], special["<|tool_call_start|>"]
+    engine = Engine(table_model(tiny_model, tokenizer, {start: {call: 30.0}, call: {call: 30.0}}), tokenizer)
+    responder = ModelResponder(engine, max_new_tokens=NEW, temperature=0.0, seed=0)
+    with pytest.raises(ConversationError, match="not closed"):
+        responder.respond([Message("user", "hello")])
