@@ -28,7 +28,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
     "nanocode": ("flows", "steps", "artifacts", "nanocode.cli", "metaflow"),
     "artifacts": ("flows", "steps", "nanocode", "jax", "flax", "optax", "orbax", "metaflow"),
     "steps": ("flows", "nanocode.cli", "metaflow"),
-    "flows": ("nanocode.cli", "jax", "flax", "optax", "orbax", "numpy"),
+    "flows": ("nanocode.cli", "jax", "flax", "optax", "orbax"),
 }
 # The ground floor: these modules of the project and no others.
 GROUND_FLOOR = {
@@ -102,16 +102,20 @@ def test_the_ground_floor_stands_on_itself(module: str) -> None:
     [
         ("artifacts.store", "import nanocode.config", ["nanocode.config"]),
         ("artifacts.store", "def f():\n    from nanocode import config", ["nanocode", "nanocode.config"]),
-        ("nanocode.data.loader", "from artifacts.store import open_store", ["artifacts.store", "artifacts.store.open_store"]),
+        ("nanocode.data.loader", "from artifacts.store import open", ["artifacts.store", "artifacts.store.open"]),
         ("nanocode.training.loop", "from nanocode import constitution", ["nanocode.constitution"]),
-        ("nanocode.training.loop", "from ..constitution import rules", ["nanocode.constitution", "nanocode.constitution.rules"]),
+        (
+            "nanocode.training.loop",
+            "from ..constitution import soul",
+            ["nanocode.constitution", "nanocode.constitution.soul"],
+        ),
         ("nanocode.agent.tools", "import jax.numpy as jnp", ["jax.numpy"]),
-        ("nanocode.serving.server", "from nanocode.cli.context import Settings", ["nanocode.cli.context", "nanocode.cli.context.Settings"]),
+        ("nanocode.serving.server", "from nanocode import cli", ["nanocode.cli"]),
         ("steps.pretrain", "import nanocode.training.loop, artifacts.build, jax", []),
         ("nanocode.cli.run", "import flows, steps.pretrain, artifacts", []),
         ("nanocode.configuration", "import artifactsmith", []),
     ],
-)  # fmt: skip
+)
 def test_the_check_finds_what_it_is_for(module: str, source: str, found: list[str]) -> None:
     assert crossings(module, set(imported(source, module, is_package=False))) == found
 

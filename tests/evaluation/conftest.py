@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -40,23 +41,18 @@ def scripted(tokenizer: Tokenizer) -> Callable[..., ScriptedEngine]:
 
 @pytest.fixture
 def within() -> Callable[..., Any]:
-    """`within(seconds, function)`: its result or exception; a function that hangs fails the test instead of the suite."""
+    """`within(seconds, function)`: its result or exception; one that hangs fails the test, not the suite."""
 
     def run(seconds: float, function: Callable[[], Any]) -> Any:
-        outcome: dict[str, Any] = {}
+        future: Future[Any] = Future()
 
         def target() -> None:
             try:
-                outcome["result"] = function()
-            except BaseException as error:
-                outcome["error"] = error
+                future.set_result(function())
+            except BaseException as error:  # noqa: BLE001 - handed to the test as it is
+                future.set_exception(error)
 
-        thread = threading.Thread(target=target, daemon=True)
-        thread.start()
-        thread.join(seconds)
-        assert not thread.is_alive(), f"still running after {seconds} seconds"
-        if "error" in outcome:
-            raise outcome["error"]
-        return outcome["result"]
+        threading.Thread(target=target, daemon=True).start()
+        return future.result(timeout=seconds)
 
     return run

@@ -113,7 +113,7 @@ def table_model(tiny_model: MakeModel, tokenizer: Tokenizer, follows: dict[int, 
 
 @pytest.fixture(scope="module")
 def table(tiny_model: MakeModel, tokenizer: Tokenizer) -> Engine:
-    """10 -> 11 -> 12 -> end of turn; 20 -> 20 for ever; 25 -> 26 (e times as likely as) 27; a turn opens with ! and "."""
+    """10 -> 11 -> 12 -> end of turn; 20 -> 20 for ever; 25 -> 26 or, e times less often, 27; a turn says !"."""
     special = tokenizer.special
     sure = 60.0
     follows = {
