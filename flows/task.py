@@ -1,4 +1,4 @@
-"""What every task of a flow does around its body: stop on SIGTERM with a save, end on an expected error with one
+"""What every task of a flow does around its body: stop with a save when asked to, end on an expected error with one
 line.
 """
 
@@ -11,7 +11,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from steps.signals import INTERRUPTED, listen
+from steps.attempts import Reporter
+from steps.signals import INTERRUPTED, hush, listen, watched_pids
 
 _OWN = ("nanocode", "steps", "artifacts")
 
@@ -23,17 +24,40 @@ def stage(body: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(body)
-    def wrapped(*arguments: Any, **named: Any) -> Any:
-        listen()
+    def wrapped(flow: Any, *inputs: Any) -> Any:
+        reporter = Reporter(body.__name__, os.environ)
         try:
-            return body(*arguments, **named)
+            leave = functools.partial(_leave, reporter, body.__name__)
+            listen(flow.settings().compute.grace_seconds, leave, watched_pids(os.environ))
+            result = body(flow, *inputs)
         except Exception as error:
-            if type(error).__module__.partition(".")[0] not in _OWN:
-                raise
             if os.environ.get("NANOCODE_DEBUG"):
                 traceback.print_exc()
+            message = " ".join(str(error).split())
+            if type(error).__module__.partition(".")[0] not in _OWN and not isinstance(error, OSError):
+                reporter.end("failed", f"{type(error).__name__}: {message}")
+                raise
             interrupted = type(error).__name__ == "Interrupted"
-            print(f"{'interrupted' if interrupted else 'error'}: {error}", file=sys.stderr, flush=True)  # noqa: T201
+            transient = getattr(error, "transient", False)
+            reporter.end("interrupted" if interrupted else "failed", message, transient)
+            _say(f"{'interrupted' if interrupted else 'error'}: {message}")
             sys.exit(INTERRUPTED if interrupted else 1)
+        reporter.end("finished")
+        return result
 
     return wrapped
+
+
+def _leave(reporter: Reporter, step: str) -> None:
+    """End the process from another thread, whatever the stage is doing: to the store it is one kill among others."""
+    message = f"{step} was stopped where it had nothing newer to save; run the same command to continue"
+    reporter.end("interrupted", message)
+    _say(f"interrupted: {message}")
+    os._exit(INTERRUPTED)
+
+
+def _say(line: str) -> None:
+    try:
+        print(line, file=sys.stderr, flush=True)  # noqa: T201
+    except BrokenPipeError:
+        hush()

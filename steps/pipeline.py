@@ -12,7 +12,6 @@ import getpass
 import hashlib
 import os
 import resource
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -25,7 +24,7 @@ from artifacts.releases import publish, resolve
 from artifacts.repository import Repository
 from artifacts.store import open_store
 from nanocode.config import Config
-from steps.signals import stop_requested
+from steps.signals import hush, stop_requested
 
 if TYPE_CHECKING:
     from nanocode.training.stage import Running
@@ -36,8 +35,11 @@ Split = Literal["sft", "preference"]
 
 
 def say(line: str) -> None:
-    """Print a line at once: a stage's output is watched live."""
-    print(line, flush=True)  # noqa: T201
+    """Print a line at once: a stage's output is watched live. A stage goes on when nobody reads it any more."""
+    try:
+        print(line, flush=True)  # noqa: T201
+    except BrokenPipeError:
+        hush()
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,8 @@ class Run:
 
         from nanocode.training.stage import Running
 
+        jax.config.update("jax_compilation_cache_dir", str(self.root / ".nanocode" / "xla"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
         making.environment["devices"] = sorted({device.device_kind for device in jax.devices()})
         compute = self.config.compute
         return Running(
@@ -296,18 +300,22 @@ def generate_rollouts(run: Run, shard: tuple[Split, int, int], tokenizer: str, s
         saved = making.checkpoints.latest()
         if saved is not None:
             making.checkpoints.restore(saved, ledger)
-            run.say(f"generate_rollouts: {saved.step:,} tasks were already rolled out; their requests are not repeated")
+            run.say(f"generate_rollouts: {saved.step:,} requests were answered before and are not repeated")
         progress: list[Progress] = []
         saved_at = [time.monotonic()]
+
+        def save() -> None:
+            if answered := sum(call_log.read_bytes().count(b"\n") for call_log in ledger.glob("*.jsonl")):
+                making.checkpoints.save(answered, ledger, {})
+                making.checkpoints.prune(config.compute.keep_checkpoints)
+            saved_at[0] = time.monotonic()
 
         def report(done: int, total: int) -> None:
             if not progress:
                 progress.append(Progress(f"rollouts {split} {index + 1}/{count}", total, run.say, unit="task"))
             progress[0].update(done)
             if time.monotonic() - saved_at[0] >= config.compute.checkpoint_every_seconds:
-                making.checkpoints.save(done, ledger, {})
-                making.checkpoints.prune(config.compute.keep_checkpoints)
-                saved_at[0] = time.monotonic()
+                save()
 
         pairs = None
         if split == "preference":
@@ -320,9 +328,14 @@ def generate_rollouts(run: Run, shard: tuple[Split, int, int], tokenizer: str, s
             ledger_folder=ledger,
             pairs=pairs,
         )
-        metrics = stage.run(config.constitution, config.seed, stage_inputs, report, run.stop_requested)
-        for call_log in sorted(ledger.iterdir()):
-            shutil.copyfile(call_log, making.output / "calls.jsonl")
+        try:
+            metrics = stage.run(config.constitution, config.seed, stage_inputs, report, run.stop_requested)
+        except (stage.Interrupted, stage.EndpointError):
+            save()
+            raise
+        # Requests finish in any order; what is kept must not depend on it.
+        calls = sorted(line for call_log in ledger.glob("*.jsonl") for line in call_log.read_bytes().splitlines(True))
+        (making.output / "calls.jsonl").write_bytes(b"".join(calls))
         return metrics
 
     return run.make(

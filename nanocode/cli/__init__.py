@@ -28,6 +28,7 @@ LazyGroup.lazy_commands = {
     "models": module_command("nanocode.cli.models:models"),
     "lineage": module_command("nanocode.cli.lineage:app"),
     "agent": module_command("nanocode.cli.agent:agent"),
+    "doctor": module_command("nanocode.cli.doctor:doctor"),
     "teacher": module_command("nanocode.cli.teacher:teacher"),
 }
 
