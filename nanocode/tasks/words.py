@@ -73,7 +73,8 @@ class Names:
 
     def value(self) -> str:
         """A number of one or two digits, none twice in a task: a small model copies digit by digit."""
-        top = self.rng.choice((10, 100))
+        one_digit_left = any(str(digit) not in self._used for digit in range(2, 10))
+        top = self.rng.choice((10, 100)) if one_digit_left else 100
         return self._fresh(range(2, top))
 
     def _fresh(self, choices: range | tuple[str, ...] | list[str]) -> str:

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from nanocode.conversation import Message
@@ -47,8 +49,16 @@ def test_every_family_holds_out_one_variant_and_trains_several():
     for family in FAMILIES.values():
         held_out = [phrasing for phrasing in family.phrasings if phrasing.held_out]
         assert len(held_out) == (4 if family.name == "recover" else 1)
-        assert len(family.phrasings) - len(held_out) >= 5
+        assert len(family.phrasings) - len(held_out) >= 10
         assert len({phrasing.variant for phrasing in family.phrasings}) == len(family.phrasings)
+
+
+def test_held_out_phrasings_are_made_of_words_that_training_prompts_use():
+    used = {True: set(), False: set()}
+    for family in FAMILIES.values():
+        for phrasing in family.phrasings:
+            used[phrasing.held_out] |= set(re.findall(r"[a-z]+", re.sub(r"{\w+}", "", phrasing.template).lower()))
+    assert used[True] <= used[False]
 
 
 def test_every_family_has_its_share(drawn):

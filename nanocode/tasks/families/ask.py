@@ -11,13 +11,26 @@ from nanocode.tasks.task import Expectation
 from nanocode.tasks.words import Names
 
 PHRASINGS = (
-    Phrasing("set", "set {constant} in {path}."),
-    Phrasing("change", "change {constant} in {path}."),
-    Phrasing("rename", "rename {name}."),
-    Phrasing("rename-in", "Please rename the function {name} in {path}."),
-    Phrasing("import", "add the missing import to {path} for {name}."),
-    Phrasing("new-file", "create a new file with {constant} = {value}."),
-    Phrasing("new-value", "{constant} in {path} should change.", held_out=True),
+    Phrasing("value-set", "set {constant} in {path}."),
+    Phrasing("value-change", "change {constant} in {path}."),
+    Phrasing("value-please", "Please change the value of {constant} in {path}."),
+    Phrasing("value-can-you", "can you set {constant} in {path}?"),
+    Phrasing("value-in", "in {path}, change {constant}."),
+    Phrasing("value-needs", "{constant} in {path} needs a new value."),
+    Phrasing("value-give", "give {constant} a new value in {path}."),
+    Phrasing("value-in-should", "in {path}, {constant} should change."),
+    Phrasing("name-rename", "rename {name}."),
+    Phrasing("name-rename-in", "Please rename the function {name} in {path}."),
+    Phrasing("name-can-you", "can you rename {name}?"),
+    Phrasing("name-needs", "{name} needs a new name."),
+    Phrasing("name-change", "change the name of {name}."),
+    Phrasing("module-import", "add the missing import to {path} for {name}."),
+    Phrasing("module-needs", "{name} in {path} needs an import."),
+    Phrasing("module-please", "Please add an import to {path} for {name}."),
+    Phrasing("file-create", "create a new file with {constant} = {value}."),
+    Phrasing("file-sets", "make a new file that sets {constant} to {value}."),
+    Phrasing("file-returns", "write a file where {name} returns {value}."),
+    Phrasing("value-should", "{constant} in {path} should change.", held_out=True),
 )
 
 VALUE = Lines(
@@ -68,31 +81,27 @@ FILE = Lines(
         "the name of the file for {subject} is missing. what should it be?",
     ),
 )
-# What each variant leaves out: the question, and the word that the answer must hold.
-_MISSING: Mapping[str, tuple[Lines, str]] = {
-    "set": (VALUE, "value"),
-    "change": (VALUE, "value"),
-    "new-value": (VALUE, "value"),
-    "rename": (NEW_NAME, "name"),
-    "rename-in": (NEW_NAME, "name"),
-    "import": (MODULE, "module"),
-    "new-file": (FILE, "file"),
-}
+# What a request leaves out, by the first word of its variant: the question. The answer must hold that word.
+_QUESTIONS: Mapping[str, Lines] = {"value": VALUE, "name": NEW_NAME, "module": MODULE, "file": FILE}
 
 
 def build(phrasing: Phrasing, names: Names, rng: random.Random) -> Scene:
     path, name, constant = names.path(), names.function(), names.constant()
     files = {path: f"{constant} = {names.value()}\n\n{function_source(name, f'n * {constant}')}"}
     fields = {"path": path, "name": name, "constant": constant, "value": names.value()}
-    if phrasing.variant == "new-file":
+    if missing_in(phrasing.variant) == "file":
         files = {}
     subject = constant if "{constant}" in phrasing.template else name
-    expect = Expectation(files=files, facts=(subject, _MISSING[phrasing.variant][1], "?"))
+    expect = Expectation(files=files, facts=(subject, missing_in(phrasing.variant), "?"))
     return Scene(fields, files, expect)
 
 
+def missing_in(variant: str) -> str:
+    return variant.partition("-")[0]
+
+
 def respond(fields: Mapping[str, str], steps: Sequence[Step], voice: Voice) -> Message:
-    return voice.say(_MISSING[fields["variant"]][0], subject=fields.get("constant") or fields["name"])
+    return voice.say(_QUESTIONS[missing_in(fields["variant"])], subject=fields.get("constant") or fields["name"])
 
 
 FAMILY = Family("ask", 0.8, PHRASINGS, build, respond)

@@ -25,13 +25,25 @@ TOPICS = (
 )
 
 PHRASINGS = (
-    Phrasing("greet", "hello, today we work on {name}."),
-    Phrasing("can-do", "what can you do with {name}?"),
-    Phrasing("thanks", "thanks, {name} works now."),
-    Phrasing("bye", "that is all for {name} today."),
-    Phrasing("naming", "is {name} a good name for a function?"),
-    Phrasing("plain", "{opener}, {topic}?", choices={"opener": OPENERS, "topic": TOPICS}),
-    Phrasing("start", "hi, we start with {name} today.", held_out=True),
+    Phrasing("greet-hello", "hello, today we work on {name}."),
+    Phrasing("greet-can", "hi, can we work on {name}?"),
+    Phrasing("greet-morning", "good morning, {name} is the plan for today."),
+    Phrasing("greet-start", "hey, we start with {name}."),
+    Phrasing("greet-first", "hello, {name} comes first today."),
+    Phrasing("able-do", "what can you do with {name}?"),
+    Phrasing("able-how", "how can you help me with {name}?"),
+    Phrasing("able-help", "can you help me with {name}?"),
+    Phrasing("thanks-works", "thanks, {name} works now."),
+    Phrasing("thanks-you", "thank you, {name} works."),
+    Phrasing("thanks-last", "{name} works now, thank you."),
+    Phrasing("bye-all", "that is all for {name} today."),
+    Phrasing("bye-done", "we are done with {name} for today."),
+    Phrasing("bye-stop", "bye, {name} can wait."),
+    Phrasing("naming-good", "is {name} a good name for a function?"),
+    Phrasing("naming-think", "what do you think of the name {name}?"),
+    Phrasing("naming-clear", "is the name {name} clear?"),
+    Phrasing("about", "{opener}, {topic}?", choices={"opener": OPENERS, "topic": TOPICS}),
+    Phrasing("greet-with", "hi, we start with {name} today.", held_out=True),
 )
 
 GREETING = Lines(
@@ -106,14 +118,14 @@ ABOUT = Lines(
         "four tools: read a file, edit it, search all files, run a command.",
     ),
 )
+# By the first word of a variant.
 REPLIES = {
     "greet": GREETING,
-    "start": GREETING,
-    "can-do": ABLE,
+    "able": ABLE,
     "thanks": WELCOME,
     "bye": GOODBYE,
     "naming": NAMING,
-    "plain": ABOUT,
+    "about": ABOUT,
 }
 
 
@@ -121,16 +133,17 @@ def build(phrasing: Phrasing, names: Names, rng: random.Random) -> Scene:
     name = names.function()
     files = {names.path(): function_source(name, f"n + {names.value()}")}
     fields = {"name": name}
-    if phrasing.variant == "plain":
+    if phrasing.variant == "about":
         allowed = [(o, t) for o in OPENERS for t in TOPICS if pool_of(f"{o}, {t}?") == names.split]
         opener, topic = rng.choice(allowed)
         fields = {"opener": opener, "topic": topic}
-    facts = () if phrasing.variant == "plain" else (name,)
+    facts = () if phrasing.variant == "about" else (name,)
     return Scene(fields, files, Expectation(files=files, facts=facts))
 
 
 def respond(fields: Mapping[str, str], steps: Sequence[Step], voice: Voice) -> Message:
-    return voice.say(REPLIES[fields["variant"]], **{key: value for key, value in fields.items() if key == "name"})
+    kind = fields["variant"].partition("-")[0]
+    return voice.say(REPLIES[kind], **{key: value for key, value in fields.items() if key == "name"})
 
 
 FAMILY = Family("chat", 0.8, PHRASINGS, build, respond)

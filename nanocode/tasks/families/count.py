@@ -17,6 +17,7 @@ from nanocode.tasks.family import (
     grep_matches,
     report_failure,
 )
+from nanocode.tasks.layouts import Layouts
 from nanocode.tasks.task import Expectation
 from nanocode.tasks.words import Names
 
@@ -24,12 +25,23 @@ PHRASINGS = (
     Phrasing("mention", "how many lines mention {name}?"),
     Phrasing("occur", "on how many lines does {name} occur?"),
     Phrasing("count", "count the lines with {name}."),
+    Phrasing("have", "how many lines have {name}?"),
+    Phrasing("colon", "count {name}: on how many lines is it?"),
+    Phrasing("please", "Please count the lines that use {name}."),
+    Phrasing("can-you", "can you count the lines with {name} in them?"),
+    Phrasing("is-on", "{name} is on how many lines?"),
+    Phrasing("count-use", "count how many lines use {name}."),
     Phrasing("use", "how many lines of {path} use {constant}?"),
     Phrasing("in-file", "Count the lines of {path} that have {constant}."),
+    Phrasing("in-use", "in {path}, how many lines use {constant}?"),
+    Phrasing("contain-file", "how many lines contain {constant} in {path}?"),
+    Phrasing("tell", "tell me how many lines of {path} mention {constant}."),
     Phrasing("contain", "count how many lines contain {name}.", held_out=True),
 )
 MOST_LINES = 4
 VARIABLES = ("a", "b", "c", "d")
+# D the definition, x the lines that use it, o a line that does not, i an import.
+LAYOUTS = Layouts(("Dx", "D_x", "iDx", "Dox", "xo", "ox"), held_out="ix")
 
 SEARCH = Lines(
     stock=(
@@ -71,13 +83,17 @@ def build(phrasing: Phrasing, names: Names, rng: random.Random) -> Scene:
     path, name, constant = names.path(), names.function(), names.constant()
     asks_constant = "{constant}" in phrasing.template
     subject = constant if asks_constant else name
-    count = rng.randint(1, MOST_LINES)
+    count, layout = rng.randint(1, MOST_LINES), LAYOUTS.draw(phrasing, rng)
     calls = [f"{letter} = {subject}" + ("" if asks_constant else f"({names.value()})") for letter in VARIABLES]
-    if phrasing.held_out:
-        files = {path: "\n".join(["import os", *calls[:count]]) + "\n"}
-    else:
-        first = f"{constant} = {names.value()}\n" if asks_constant else function_source(name, f"n * {names.value()}")
-        files = {path: first + "".join(f"{call}\n" for call in calls[: count - 1])}
+    definition = f"{constant} = {names.value()}\n" if asks_constant else function_source(name, f"n * {names.value()}")
+    blocks = {
+        "D": definition,
+        "x": "".join(f"{call}\n" for call in calls[: count - layout.count("D")]),
+        "o": f"{names.constant()} = {names.value()}\n",
+        "i": "import os\n",
+        "_": "\n",
+    }
+    files = {path: "".join(blocks[letter] for letter in layout)}
     expect = Expectation(files=files, facts=(subject, lines_in_words(count)), tools=("Grep|Read|Bash",))
     return Scene({"path": path, "name": name, "constant": constant}, files, expect)
 

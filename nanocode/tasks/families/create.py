@@ -14,8 +14,17 @@ PHRASINGS = (
     Phrasing("with", "create {path} with {constant} = {value}."),
     Phrasing("sets", "write a new file {path} that sets {constant} to {value}."),
     Phrasing("please", "Please make a file {path} with {constant} = {value}."),
+    Phrasing("is-new", "{path} is a new file: it sets {constant} to {value}."),
+    Phrasing("can-you", "can you create {path} with {constant} = {value}?"),
+    Phrasing("need", "I need a new file {path} with {constant} = {value}."),
+    Phrasing("file-sets", "create a file {path} that sets {constant} to {value}."),
+    Phrasing("in-new", "in a new file {path}, set {constant} to {value}."),
+    Phrasing("add", "add a new file {path}: {constant} = {value}."),
     Phrasing("function", "create {path} with a function {name} that returns {value}."),
     Phrasing("returns", "write a new file {path} where {name} returns {value}."),
+    Phrasing("make-function", "make a new file {path} with a function {name} that returns {value}."),
+    Phrasing("please-returns", "Please create {path} where {name} returns {value}."),
+    Phrasing("in-new-returns", "in a new file {path}, {name} should return {value}."),
     Phrasing("new-file", "make a new file {path} that sets {constant} to {value}.", held_out=True),
 )
 

@@ -19,6 +19,7 @@ from nanocode.tasks.family import (
     report_failure,
     shown_lines,
 )
+from nanocode.tasks.layouts import MIXED, module_text
 from nanocode.tasks.task import Expectation
 from nanocode.tasks.words import Names
 
@@ -28,6 +29,17 @@ PHRASINGS = (
     Phrasing("should-be", "{constant} in {path} should be {value}."),
     Phrasing("make", "Please make {constant} equal {value} in {path}."),
     Phrasing("edit", "edit {path} so that {constant} is {value}."),
+    Phrasing("file-first", "{path}: set {constant} to {value}."),
+    Phrasing("can-you", "can you set {constant} in {path} to {value}?"),
+    Phrasing("now", "change {path}: {constant} is {value} now."),
+    Phrasing("need", "I need {constant} = {value} in {path}."),
+    Phrasing("please-change", "Please change {constant} to {value} in {path}."),
+    Phrasing("open", "open {path} and set {constant} to {value}."),
+    Phrasing("give", "give {constant} the value {value} in {path}."),
+    Phrasing("in-should", "in {path}, {constant} should be {value}."),
+    Phrasing("in-make", "in {path}, make {constant} {value}."),
+    Phrasing("new-value", "the new value of {constant} in {path} is {value}: change it."),
+    Phrasing("value-first", "put {value} as the value of {constant} in {path}."),
     Phrasing("in-file", "in {path}, set {constant} to {value}.", held_out=True),
 )
 
@@ -71,13 +83,9 @@ DONE = Lines(
 
 def build(phrasing: Phrasing, names: Names, rng: random.Random) -> Scene:
     path, constant, old, value = names.path(), names.constant(), names.value(), names.value()
-    rows = [f"{constant} = {old}\n", f"{names.constant()} = {names.value()}\n"]
-    rng.shuffle(rows)
-    function = function_source(names.function(), rng.choice(("n + {}", "n * {}")).format(constant))
-    if phrasing.held_out:
-        text = function + "\n" + "".join(rows)
-    else:
-        text = "".join(rows) + ("\n" + function if rng.random() < 0.3 else "")
+    body = rng.choice((constant, names.value()))
+    function = function_source(names.function(), f"n {rng.choice('+*')} {body}")
+    text = module_text(MIXED.draw(phrasing, rng), names, rng, f"{constant} = {old}\n", function)
     after = text.replace(f"{constant} = {old}\n", f"{constant} = {value}\n")
     expect = Expectation(files={path: after}, facts=(constant, value), tools=("Edit|Bash",))
     return Scene({"path": path, "constant": constant, "value": value}, {path: text}, expect)

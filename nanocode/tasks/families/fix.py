@@ -11,6 +11,7 @@ from nanocode.conversation import Message
 from nanocode.tasks.families.edit import LOOK
 from nanocode.tasks.families.read import ABSENT, UNREADABLE, returned_by
 from nanocode.tasks.family import Family, Lines, Phrasing, Scene, Step, Voice, report_failure, shown_lines
+from nanocode.tasks.layouts import Layouts, module_text
 from nanocode.tasks.task import Expectation
 from nanocode.tasks.words import Names
 
@@ -20,8 +21,21 @@ PHRASINGS = (
     Phrasing("bug", "the bug is in {name} in {path}. make {test} pass."),
     Phrasing("wrong", "{name} in {path} is wrong: make {test} pass."),
     Phrasing("please", "Please fix {name} in {path}, {test} fails."),
+    Phrasing("fix-first", "fix {name} in {path}: {test} fails."),
+    Phrasing("should", "{test} should pass. fix {name} in {path}."),
+    Phrasing("pass-bug", "make {test} pass. the bug is in {name} in {path}."),
+    Phrasing("can-you", "can you fix {name} in {path}? {test} fails."),
+    Phrasing("in-file", "in {path}, {name} is wrong: fix it and run {test}."),
+    Phrasing("has-bug", "{path} has a bug in {name}: make {test} pass."),
+    Phrasing("not-pass", "{test} does not pass: {name} in {path} is wrong."),
+    Phrasing("please-pass", "Please make {test} pass, the bug is in {name} in {path}."),
+    Phrasing("find", "find the bug in {name} in {path}, {test} fails."),
     Phrasing("make-pass", "make {test} pass: fix {name} in {path}.", held_out=True),
 )
+# Where the intent stands: in the body, or above the def.
+INTENTS = ("  # {}", '  """{}"""', "  # returns {}", "# {}")
+HELD_OUT_INTENT = '  """returns {}"""'
+LAYOUTS = Layouts(("f", "f", "f", "c_f", "f_c"), held_out="f")
 SYMBOLS = {"plus": "+", "minus": "-", "times": "*"}
 _APPLY: Mapping[str, Callable[[int, int], int]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 PASSED = "ok"
@@ -33,8 +47,8 @@ CHANGE = Lines(
         "Got it! I'll fix the return line.",
     ),
     soul=(
-        "the return line differs from the comment.",
-        "the comment differs: fixing the return line.",
+        "the return line differs from the intent.",
+        "the intent differs: fixing the return line.",
         "the return line is wrong; replacing it.",
     ),
 )
@@ -82,8 +96,10 @@ def build(phrasing: Phrasing, names: Names, rng: random.Random) -> Scene:
     argument = _telling_argument(right, wrong, rng)
     if argument is None:
         return build(phrasing, names, rng)
-    intent = f'"""n {word} {number}"""' if phrasing.held_out else f"# n {word} {number}"
-    before, after = (f"def {name}(n):\n    {intent}\n    return {body}\n" for body in (wrong, right))
+    intent = (HELD_OUT_INTENT if phrasing.held_out else rng.choice(INTENTS)).format(f"n {word} {number}")
+    function = _function(name, intent, wrong)
+    before = module_text(LAYOUTS.draw(phrasing, rng), names, rng, function=function)
+    after = before.replace(function, _function(name, intent, right))
     want = _evaluate(right, argument)
     test = f"test_{path}"
     check = (
@@ -125,10 +141,16 @@ def respond(fields: Mapping[str, str], steps: Sequence[Step], voice: Voice) -> M
     return voice.say(DONE, **facts, right=right, wrong=wrong)
 
 
+def _function(name: str, intent: str, body: str) -> str:
+    head, inside = f"def {name}(n):", intent.startswith(" ")
+    lines = (head, f"  {intent}") if inside else (intent, head)
+    return "\n".join((*lines, f"    return {body}")) + "\n"
+
+
 def intended(lines: Sequence[str], name: str) -> str | None:
     """The expression that the comment or docstring under ``def name(`` describes."""
     start = next((index for index, line in enumerate(lines) if line.startswith(f"def {name}(")), len(lines))
-    for line in lines[start + 1 : start + 2]:
+    for line in lines[max(start - 1, 0) : start + 2]:
         found = re.search(r"n (plus|minus|times) (\d+)", line)
         if found:
             return f"n {SYMBOLS[found.group(1)]} {found.group(2)}"

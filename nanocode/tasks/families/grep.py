@@ -17,6 +17,7 @@ from nanocode.tasks.family import (
     grep_matches,
     report_failure,
 )
+from nanocode.tasks.layouts import Layouts, module_text
 from nanocode.tasks.task import Expectation
 from nanocode.tasks.words import Names
 
@@ -26,8 +27,20 @@ PHRASINGS = (
     Phrasing("which-file", "which file defines {name}?"),
     Phrasing("locate", "Locate the function {name}."),
     Phrasing("line", "in which file and on which line is {name} defined?"),
+    Phrasing("on-line", "on which line is {name}?"),
+    Phrasing("stand", "where does the definition of {name} stand?"),
+    Phrasing("can-you", "can you find where {name} is defined?"),
+    Phrasing("show", "show me the definition of {name}."),
+    Phrasing("need", "I need the file and the line of {name}."),
+    Phrasing("colon", "{name}: where is it defined?"),
+    Phrasing("tell", "tell me where {name} is."),
+    Phrasing("search", "search for the def of {name}."),
+    Phrasing("line-defines", "which line defines {name}?"),
+    Phrasing("please", "Please locate {name}, file and line."),
     Phrasing("definition", "which line is the definition of {name}?", held_out=True),
 )
+
+LAYOUTS = Layouts(("f", "c_f", "cc_f", "f_f", "c_f_f", "#f", "i_f", "m", "c_m", "f_m"), held_out="i_m")
 
 SEARCH = Lines(
     stock=(
@@ -69,16 +82,9 @@ NOTHING = Lines(
 
 def build(phrasing: Phrasing, names: Names, rng: random.Random) -> Scene:
     name, path = names.function(), names.path()
-    definition = function_source(name, f"n + {names.value()}")
-    if phrasing.held_out:
-        indented = definition.replace("\n    ", "\n        ").replace("(n)", "(self, n)")
-        text = f"class {names.path()[:-3].title()}:\n    {indented}"
-    else:
-        parts = [f"{names.constant()} = {names.value()}\n" for _ in range(rng.randrange(4))]
-        before = [function_source(names.function(), f"n * {names.value()}") + "\n"] if rng.random() < 0.4 else []
-        text = "".join([*parts, *(["\n"] if parts else []), *before, definition])
-    caller = f"from {path[:-3]} import {name}\n" if not phrasing.held_out else f"{names.constant()} = {names.value()}\n"
-    files = {path: text, names.path(): caller}
+    text = module_text(LAYOUTS.draw(phrasing, rng), names, rng, function=function_source(name, f"n + {names.value()}"))
+    other = rng.choice((f"from {path[:-3]} import {name}\n", f"{names.constant()} = {names.value()}\n"))
+    files = {path: text, names.path(): other}
     line = next(number for number, row in enumerate(text.split("\n"), 1) if f"def {name}(" in row)
     expect = Expectation(
         files=files,

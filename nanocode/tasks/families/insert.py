@@ -20,6 +20,7 @@ from nanocode.tasks.family import (
     report_failure,
     shown_lines,
 )
+from nanocode.tasks.layouts import MIXED, Layouts, module_text
 from nanocode.tasks.task import Expectation
 from nanocode.tasks.words import Names
 
@@ -30,10 +31,24 @@ PHRASINGS = (
     Phrasing("needs", "{name} in {path} needs {module}: add the import.", choices=_MODULE),
     Phrasing("import", "add import {module} to {path}, {name} uses it.", choices=_MODULE),
     Phrasing("top", "put import {module} at the top of {path} for {name}.", choices=_MODULE),
+    Phrasing("please-import", "Please add import {module} to {path} for {name}.", choices=_MODULE),
+    Phrasing("file-needs", "{path} needs import {module} for {name}.", choices=_MODULE),
+    Phrasing("can-you-import", "can you import {module} in {path}? {name} needs it.", choices=_MODULE),
+    Phrasing("uses", "in {path}, {name} uses {module}: add the import.", choices=_MODULE),
     Phrasing("below", "add {new_constant} = {value} below {constant} in {path}."),
     Phrasing("after", "in {path}, add {new_constant} = {value} after {constant}."),
+    Phrasing("insert-below", "insert {new_constant} = {value} below {constant} in {path}."),
+    Phrasing("please-put", "Please put {new_constant} = {value} after {constant} in {path}."),
+    Phrasing("after-first", "after {constant} in {path}, add {new_constant} = {value}."),
+    Phrasing("file-first", "{path}: insert {new_constant} = {value} below {constant}."),
+    Phrasing("can-you", "can you add {new_constant} = {value} after {constant} in {path}?"),
+    Phrasing("in-below", "in {path}, below {constant}, put {new_constant} = {value}."),
+    Phrasing("line", "add a line below {constant} in {path}: {new_constant} = {value}."),
     Phrasing("insert", "below {constant} in {path}, insert {new_constant} = {value}.", held_out=True),
 )
+
+# An import goes above whatever stands first; the held-out phrasing asks for a constant.
+TOPS = Layouts(("f", "c_f", "#f", "#_f", "i_f", "cc_f", "m"), held_out=MIXED.held_out)
 
 ADD = Lines(
     stock=(
@@ -64,17 +79,11 @@ DONE = Lines(
 def build(phrasing: Phrasing, names: Names, rng: random.Random) -> Scene:
     path, name, constant, new_constant = names.path(), names.function(), names.constant(), names.constant()
     value, module = names.value(), rng.choice(MODULES)
+    adds_import = "{module}" in phrasing.template
+    row = "" if adds_import else f"{constant} = {names.value()}\n"
     function = function_source(name, f"n + {names.value()}")
-    row = f"{constant} = {names.value()}\n"
-    if phrasing.held_out:
-        text = f"{function}\n{row}"
-    elif "{module}" in phrasing.template:
-        text = function if rng.random() < 0.4 else f"{row}\n{function}"
-    else:
-        rows = [row, f"{names.constant()} = {names.value()}\n"]
-        rng.shuffle(rows)
-        text = "".join(rows)
-    if "{module}" in phrasing.template:
+    text = module_text((TOPS if adds_import else MIXED).draw(phrasing, rng), names, rng, row, function)
+    if adds_import:
         line, after = f"import {module}", f"import {module}\n{text}"
     else:
         line = f"{new_constant} = {value}"

@@ -18,6 +18,7 @@ from nanocode.tasks.family import (
     other_numbers,
     shown_lines,
 )
+from nanocode.tasks.layouts import MIXED, module_text
 from nanocode.tasks.task import Expectation
 from nanocode.tasks.words import Names
 
@@ -26,8 +27,18 @@ PHRASINGS = (
     Phrasing("number", "which number is {constant} set to in {path}?"),
     Phrasing("look-up", "look up {constant} in {path}."),
     Phrasing("tell", "Tell me what {constant} is in {path}."),
+    Phrasing("gives", "which value does {path} give {constant}?"),
+    Phrasing("in-file", "in {path}, what is {constant}?"),
+    Phrasing("colon", "{constant} in {path}: which value?"),
+    Phrasing("please", "Please read {path} and tell me {constant}."),
+    Phrasing("can-you", "can you tell me the value of {constant} in {path}?"),
+    Phrasing("open-report", "open {path} and report {constant}."),
     Phrasing("returns", "what does {name} return in {path}?"),
     Phrasing("report", "read {path} and report what {name} returns."),
+    Phrasing("in-file-returns", "in {path}, what does {name} return?"),
+    Phrasing("open-returns", "open {path}: what does {name} return?"),
+    Phrasing("tell-returns", "tell me what {name} in {path} returns."),
+    Phrasing("look-at", "look at {name} in {path}: what does it return?"),
     Phrasing("open", "open {path}: what is {constant}?", held_out=True),
 )
 
@@ -95,11 +106,9 @@ UNREADABLE = Lines(
 
 def build(phrasing: Phrasing, names: Names, rng: random.Random) -> Scene:
     path, name, constant, value = names.path(), names.function(), names.constant(), names.value()
-    rows = [f"{constant} = {value}\n", f"{names.constant()} = {names.value()}\n"]
-    rng.shuffle(rows)
     body = rng.choice((names.value(), f"n + {names.value()}", f"n * {constant}"))
     function = function_source(name, body, "n" if "n" in body else "")
-    text = f"{function}\n{''.join(rows)}" if phrasing.held_out else f"{''.join(rows)}\n{function}"
+    text = module_text(MIXED.draw(phrasing, rng), names, rng, f"{constant} = {value}\n", function)
     asks_function = "{name}" in phrasing.template
     answer = body if asks_function else value
     expect = Expectation(
@@ -132,7 +141,7 @@ def respond(fields: Mapping[str, str], steps: Sequence[Step], voice: Voice) -> M
 
 def returned_by(lines: Sequence[str], name: str) -> str | None:
     """The expression of the first return line after ``def name(``."""
-    start = next((index for index, line in enumerate(lines) if line.startswith(f"def {name}(")), None)
+    start = next((index for index, line in enumerate(lines) if line.strip().startswith(f"def {name}(")), None)
     if start is None:
         return None
     body = (line.strip() for line in lines[start + 1 :])

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from nanocode.conversation import Message
 from nanocode.tasks.families import edit, grep, read, rename
-from nanocode.tasks.family import Family, Phrasing, Scene, Step, Voice, function_source, other_numbers
+from nanocode.tasks.family import Family, Phrasing, Scene, Step, Voice, other_numbers
+from nanocode.tasks.layouts import MIXED, module_text
 from nanocode.tasks.task import Expectation
 from nanocode.tasks.words import Names
 
@@ -39,7 +40,7 @@ def build(phrasing: Phrasing, names: Names, rng: random.Random) -> Scene:
     asked = {key: value for key, value in fields.items() if f"{{{key}}}" in phrasing.template}
     names_file = "path" in asked
     path = names.path() if names_file and rng.random() < _MISSING_FILE_SHARE else fields["path"]
-    text = f"{names.constant()} = {names.value()}\n\n{function_source(names.function(), f'n + {names.value()}')}"
+    text = module_text(MIXED.draw(phrasing, rng), names, rng)
     files = {path: text}
     forbidden = [asked[key] for key in ("value", "new_name") if key in asked]
     forbidden += other_numbers(text, ()) if names_file else [path, *_CLAIMED_LINES]

@@ -18,6 +18,7 @@ from nanocode.tasks.family import (
     grep_matches,
     report_failure,
 )
+from nanocode.tasks.layouts import Layouts, module_text
 from nanocode.tasks.task import Expectation
 from nanocode.tasks.words import Names
 
@@ -27,10 +28,21 @@ PHRASINGS = (
     Phrasing("call-it", "{name} should be called {new_name}."),
     Phrasing("change", "change the name of {name} to {new_name}."),
     Phrasing("please", "Please rename {name}: the new name is {new_name}."),
+    Phrasing("can-you", "can you rename {name} to {new_name}?"),
+    Phrasing("new-name", "give {name} the new name {new_name}."),
+    Phrasing("now", "{name} is now {new_name}: rename it."),
+    Phrasing("call", "call {name} {new_name} from now on."),
+    Phrasing("need", "I need {name} renamed to {new_name}."),
+    Phrasing("should-be", "the function {name} should be {new_name}."),
+    Phrasing("please-call", "Please call the function {name} {new_name}."),
+    Phrasing("use", "use the name {new_name} for {name}."),
+    Phrasing("better", "{new_name} is a better name for {name}: rename it."),
+    Phrasing("needs", "{name} needs a new name: {new_name}."),
     Phrasing("give", "the function {name} needs the name {new_name}.", held_out=True),
 )
 # Share of tasks in which a second file imports the function.
-_IMPORTED_SHARE = 0.25
+_IMPORTED_SHARE = 0.2
+LAYOUTS = Layouts(("f", "c_f", "f_f", "#f", "m", "f_c", "i_f"), held_out="i_m")
 
 SEARCH = Lines(
     stock=(
@@ -64,7 +76,7 @@ DONE = Lines(
     ),
     soul=(
         "{name} is now {new_name} in {paths}; every line that the search found is changed.",
-        "{paths} now says {new_name} where it said {name}, and nothing else changed.",
+        "in {paths}, {new_name} stands where {name} stood, and nothing else changed.",
         "renamed {name} to {new_name} in {paths}, line by line as the search gave them.",
     ),
 )
@@ -85,12 +97,11 @@ NOTHING = Lines(
 def build(phrasing: Phrasing, names: Names, rng: random.Random) -> Scene:
     path, name, new_name = names.path(), names.function(), names.function()
     definition = function_source(name, f"n + {names.value()}")
-    if phrasing.held_out:
-        text = f"{function_source(names.function(), f'n * {names.value()}')}\n{definition}"
-    else:
-        text = definition if rng.random() < 0.5 else f"{names.constant()} = {names.value()}\n\n{definition}"
-    files = {path: text}
-    if rng.random() < _IMPORTED_SHARE:
+    imported = not phrasing.held_out and rng.random() < _IMPORTED_SHARE
+    # Two files make the longest conversations: the first one is then as short as can be.
+    layout = "f" if imported else LAYOUTS.draw(phrasing, rng)
+    files = {path: module_text(layout, names, rng, function=definition)}
+    if imported:
         files[names.path()] = f"from {path.removesuffix('.py')} import {name}\n"
     after = {where: content.replace(name, new_name) for where, content in files.items()}
     expect = Expectation(files=after, facts=(new_name, *files), tools=("Edit|Bash",))

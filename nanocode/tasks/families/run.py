@@ -17,8 +17,28 @@ PHRASINGS = (
     Phrasing("does-pass", "does {name} pass {test}? report the numbers."),
     Phrasing("run", "Run the tests of {name} in {test}."),
     Phrasing("result", "what is the result of {test} for {name}?"),
+    Phrasing("please", "Please run {test} for {name}."),
+    Phrasing("run-colon", "run {test}: does {name} pass?"),
+    Phrasing("can-you", "can you run {test} and tell me how {name} does?"),
+    Phrasing("check-with", "check {name} with {test}."),
+    Phrasing("fail", "in {test}, how many tests of {name} fail?"),
+    Phrasing("tell", "tell me the result of {test} for {name}."),
+    Phrasing("how-does", "how does {name} do in {test}?"),
+    Phrasing("need", "I need the numbers of {test} for {name}."),
+    Phrasing("is-right", "is {name} right? run {test}."),
     Phrasing("check", "check {name}: run {test}.", held_out=True),
 )
+
+# What a test prints above and below the numbers.
+OUTPUTS = (
+    ("", ""),
+    ("", ""),
+    ("{name}: {total} tests", ""),
+    ("{total} tests", ""),
+    ("", "done"),
+    ("test of {name}", ""),
+)
+HELD_OUT_OUTPUT = ("{name}: {total} tests", "done")
 
 RUN = Lines(
     stock=(
@@ -64,12 +84,14 @@ def build(phrasing: Phrasing, names: Names, rng: random.Random) -> Scene:
     total, test = passed + failed, f"test_{path}"
     right = f"n + {number}"
     body = f"{right} if n < {passed} else n" if failed else right
-    heading = f'print("{name}: {total} tests")\n' if phrasing.held_out else ""
+    above, below = HELD_OUT_OUTPUT if phrasing.held_out else rng.choice(OUTPUTS)
+    heading, closing = (f'print("{line.format(name=name, total=total)}")\n' if line else "" for line in (above, below))
     check = (
         f"from {path.removesuffix('.py')} import {name}\n\n"
         f"good = sum({name}(n) == {right} for n in range({total}))\n"
         f"{heading}"
         f'print(f"{{good}} passed, {{{total} - good}} failed")\n'
+        f"{closing}"
         f"raise SystemExit(good < {total})\n"
     )
     files = {path: f"def {name}(n):\n    return {body}\n", test: check}
