@@ -10,8 +10,11 @@ from typing import Any
 
 from metaflow.cards import Markdown, Table, VegaChart
 
-from steps.pipeline import Run
+from artifacts.store import open_store
+from nanocode.config import StoreConfig
+from steps.pipeline import ROOT, Run
 
+DEFAULT_STORE = StoreConfig().url
 _STAGES = ("base", "sft", "dpo")
 _FIGURES = (
     ("bits per byte, text", "bpb_text", "{:.3f}"),
@@ -61,12 +64,13 @@ def evaluation(card: Any, run: Run, records: Mapping[str, str]) -> None:
     card.append(Table(table, headers=["family", *_STAGES]))
 
 
-def farewell(released: Mapping[str, Any]) -> list[str]:
-    """The results table, the model version's name and what to do next."""
-    metrics = released["metrics"]
+def farewell(released: Mapping[str, Any], store_url: str) -> list[str]:
+    """The results table, the model version's name and what to do next, as commands for the project's folder."""
+    metrics, name = released["metrics"], released["name"]
+    elsewhere = "" if store_url == open_store(DEFAULT_STORE, ROOT).url else f" --store {store_url}"
     lines = ["", f"{'held-out tasks, n = ' + str(metrics['dpo']['n_tasks']):28}" + "".join(f"{s:>9}" for s in _STAGES)]
     for label, key, form in _FIGURES:
-        lines.append(f"{label:28}" + "".join(f"{form.format(metrics[name][key]):>9}" for name in _STAGES))
+        lines.append(f"{label:28}" + "".join(f"{form.format(metrics[stage][key]):>9}" for stage in _STAGES))
     lines += [
         f"{'preference accuracy':28}{'':18}{metrics['preference_accuracy']:>9.1%}",
         f"{'SOUL kept by the SFT data':28}{metrics['sft_data_soul']:>9.1%}",
@@ -75,10 +79,10 @@ def farewell(released: Mapping[str, Any]) -> list[str]:
         f"{metrics['wall_seconds']:.0f} s, peak memory {metrics['peak_rss_bytes'] / 1e9:.1f} GB",
         "",
         "next:",
-        f"  .venv/bin/nanocode agent {released['name']} --workspace DIR     talk to it, let it edit files",
-        f"  .venv/bin/nanocode lineage show {released['name']}             what it is made of",
-        f"  .venv/bin/nanocode lineage verify {released['name']}           prove it",
-        "  .venv/bin/python flows/full_pipeline.py card view evaluation   look at the figures",
+        f"  .venv/bin/nanocode agent {name}{elsewhere} --workspace DIR   # talk to it, let it edit files",
+        f"  .venv/bin/nanocode lineage show {name}{elsewhere}   # what it is made of",
+        f"  .venv/bin/nanocode lineage verify {name}{elsewhere}   # prove it",
+        "  .venv/bin/python flows/full_pipeline.py card view evaluate   # look at the figures",
     ]
     return lines
 

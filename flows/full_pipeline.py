@@ -42,7 +42,7 @@ DEFAULT_CONFIG = str(Path(__file__).resolve().parents[1] / "configs" / "nano.tom
 class FullPipeline(FlowSpec):
     """Train a small coding agent end to end: data, tokenizer, pretraining, constitutional data, SFT, DPO, release."""
 
-    config = Config("config", default=DEFAULT_CONFIG, parser="nanocode.config.read_values", help="TOML file of the run")
+    config = Config("config", default=DEFAULT_CONFIG, parser="flows.settings.read_config", help="TOML file of the run")
     override = Parameter("override", default="", help="values to change: 'section.key=value; section.key=value'")
 
     @step
@@ -183,7 +183,7 @@ class FullPipeline(FlowSpec):
     @stage
     def end(self):
         """Say what came out and what to do next."""
-        for line in cards.farewell(self.released):
+        for line in cards.farewell(self.released, self.run().repository.store.url):
             pipeline.say(line)
 
     def settings(self):
