@@ -11,7 +11,6 @@ from nanocode.conversation import Message
 from nanocode.tasks.families.edit import LOOK
 from nanocode.tasks.families.read import ABSENT, UNREADABLE, returned_by
 from nanocode.tasks.family import Family, Lines, Phrasing, Scene, Step, Voice, report_failure, shown_lines
-from nanocode.tasks.layouts import Layouts, module_text
 from nanocode.tasks.task import Expectation
 from nanocode.tasks.words import Names
 
@@ -35,7 +34,6 @@ PHRASINGS = (
 # Where the intent stands: in the body, or above the def.
 INTENTS = ("  # {}", '  """{}"""', "  # returns {}", "# {}")
 HELD_OUT_INTENT = '  """returns {}"""'
-LAYOUTS = Layouts(("f", "f", "f", "c_f", "f_c"), held_out="f")
 SYMBOLS = {"plus": "+", "minus": "-", "times": "*"}
 _APPLY: Mapping[str, Callable[[int, int], int]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 PASSED = "ok"
@@ -97,9 +95,7 @@ def build(phrasing: Phrasing, names: Names, rng: random.Random) -> Scene:
     if argument is None:
         return build(phrasing, names, rng)
     intent = (HELD_OUT_INTENT if phrasing.held_out else rng.choice(INTENTS)).format(f"n {word} {number}")
-    function = _function(name, intent, wrong)
-    before = module_text(LAYOUTS.draw(phrasing, rng), names, rng, function=function)
-    after = before.replace(function, _function(name, intent, right))
+    before, after = (_function(name, intent, body) for body in (wrong, right))
     want = _evaluate(right, argument)
     test = f"test_{path}"
     check = (
