@@ -146,7 +146,7 @@ class OptimizerConfig(Section):
 
     muon_lr: float = Field(0.02, ge=0)
     muon_momentum: float = Field(0.95, ge=0, lt=1)
-    muon_weight_decay: float = Field(0.0, ge=0)
+    muon_weight_decay: float | None = Field(None, ge=0, description="left out: by the depth in pretraining, else 0")
     embedding_lr: float = Field(0.3, ge=0)
     unembedding_lr: float = Field(0.008, ge=0)
     scalar_lr: float = Field(0.2, ge=0)

@@ -10,12 +10,12 @@ from typing import Any
 
 from flax import nnx
 
-from nanocode.config import ModelConfig, PretrainConfig
+from nanocode.config import ModelConfig, OptimizerConfig, PretrainConfig
 from nanocode.data.loader import RowSource
 from nanocode.data.packing import pack_documents
 from nanocode.data.shards import read_texts
 from nanocode.inference.engine import Engine
-from nanocode.model.depth import horizon
+from nanocode.model.depth import Horizon, horizon
 from nanocode.model.gpt import GPT
 from nanocode.model.weights import save_model
 from nanocode.tokenizer import Tokenizer
@@ -48,6 +48,7 @@ def run(
     depth_rules = horizon(model_config, tokenizer.vocab_size)
     steps = config.steps or depth_rules.steps
     batch_rows = max(1, (config.batch_tokens or depth_rules.batch_tokens) // model_config.context_tokens)
+    optimizer_config, lr_factor = _scaled(config, depth_rules)
     model = GPT(model_config, tokenizer.vocab_size, nnx.Rngs(seed))
     sources = [
         _rows(name, folder, inputs.weights[name], tokenizer, model_config.context_tokens)
@@ -60,7 +61,7 @@ def run(
     trained = run_training(
         model,
         lambda own, batch: (language_model_loss(own, batch), {}),
-        build_optimizer(config.optimizer, steps, 1.0 if config.steps else depth_rules.lr_factor),
+        build_optimizer(optimizer_config, steps, lr_factor),
         batches(sources, batch_rows, seed),
         steps,
         tokens_per_step=batch_rows * model_config.context_tokens,
@@ -72,6 +73,15 @@ def run(
     text = json.dumps(samples, indent=2, ensure_ascii=False)
     (inputs.output / "samples.json").write_text(text + "\n", encoding="utf-8")
     return trained.metrics
+
+
+def _scaled(config: PretrainConfig, rules: Horizon) -> tuple[OptimizerConfig, float]:
+    """Decay and rate factor by the depth rules, which assume their own batch: with another one, rates are as written."""
+    if config.batch_tokens is not None:
+        return config.optimizer, 1.0
+    if config.optimizer.muon_weight_decay is not None:
+        return config.optimizer, rules.lr_factor
+    return config.optimizer.model_copy(update={"muon_weight_decay": rules.muon_weight_decay}), rules.lr_factor
 
 
 def _rows(name: str, folder: Path, weight: float, tokenizer: Tokenizer, context_tokens: int) -> RowSource:

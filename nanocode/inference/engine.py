@@ -54,7 +54,7 @@ class Engine:
         self._graph, self._state = nnx.split(model)
         self._generate = jax.jit(
             partial(_generate, self._graph, stop=tokenizer.special["<|assistant_end|>"], pad=tokenizer.pad),
-            static_argnames=("cache_tokens", "new_tokens", "greedy"),
+            static_argnames=("new_tokens", "greedy"),
         )
 
     def generate(
@@ -87,7 +87,6 @@ class Engine:
             row_streams,
             jax.random.key(seed),
             np.float32(temperature or 1.0),
-            cache_tokens=min(_bucket(longest + max_new_tokens), self.context_tokens),
             new_tokens=max_new_tokens,
             greedy=temperature == 0.0,
         )
@@ -137,7 +136,6 @@ def _generate(
     *,
     stop: int,
     pad: int,
-    cache_tokens: int,
     new_tokens: int,
     greedy: bool,
 ) -> jax.Array:
@@ -152,7 +150,7 @@ def _generate(
         return jax.vmap(jax.random.categorical)(keys, logits / temperature).astype(jnp.int32)
 
     def advance(decoding: Decoding) -> Decoding:
-        logits, cache = _decode_step(model, decoding)
+        logits, cache = _decode_step(model, decoding, lengths, ids.shape[1])
         token = jnp.where(decoding.done, pad, choose(logits, decoding.positions + 1))
         return Decoding(
             cache,
@@ -166,7 +164,7 @@ def _generate(
 
     rows = jnp.arange(ids.shape[0])
     first = Decoding(
-        _prefill(model, ids, cache_tokens),
+        _prefill(model, ids, new_tokens),
         last=ids[rows, jnp.maximum(lengths - 1, 0)],
         before_last=ids[rows, jnp.maximum(lengths - 2, 0)],
         positions=jnp.maximum(lengths - 1, 0),
@@ -177,14 +175,13 @@ def _generate(
     return jax.lax.while_loop(lambda d: (d.generated < new_tokens) & ~jnp.all(d.done), advance, first).tokens
 
 
-def _prefill(model: GPT, ids: jax.Array, cache_tokens: int) -> Cache:
-    """Keys and values of the prompt (B, P), padded on the right to `cache_tokens`.
+def _prefill(model: GPT, ids: jax.Array, new_tokens: int) -> Cache:
+    """Keys and values of the prompts (B, P), in slots 0..P-1, with room for `new_tokens` behind them.
 
-    Entries past a row's own length are of padding: `_decode_step` never looks past a row's position, and overwrites
-    them.
+    A row's slots past its own length are of padding; `_decode_step` never looks at them.
     """
     keys, values = [], []
-    room = ((0, 0), (0, 0), (0, cache_tokens - ids.shape[1]), (0, 0))
+    room = ((0, 0), (0, 0), (0, new_tokens), (0, 0))
     x = model.embed(ids)
     if model.smear is not None:
         x = model.smear(x, jnp.pad(x, ((0, 0), (1, 0), (0, 0)))[:, :-1])
@@ -197,21 +194,27 @@ def _prefill(model: GPT, ids: jax.Array, cache_tokens: int) -> Cache:
     return Cache(tuple(keys), tuple(values))
 
 
-def _decode_step(model: GPT, decoding: Decoding) -> tuple[jax.Array, Cache]:
-    """Logits (B, V) that follow the newest token, and the cache with that token in it."""
+def _decode_step(model: GPT, decoding: Decoding, lengths: jax.Array, prompt_tokens: int) -> tuple[jax.Array, Cache]:
+    """Logits (B, V) that follow the newest token, and the cache with that token in it.
+
+    All rows write the same slot, behind the longest prompt, whatever their own position is: one slice, updated in
+    place. The prompt's last token is the first to be written there, so the rows' own prompts count up to `lengths - 1`.
+    """
     positions = decoding.positions
-    rows = jnp.arange(positions.shape[0])
     x = model.embed(decoding.last[:, None])
     if model.smear is not None:
         previous = jnp.where((positions > 0)[:, None, None], model.embed(decoding.before_last[:, None]), 0)
         x = model.smear(x, previous)
     cos, sin = rotary_tables(positions[:, None], model.shape.head_width, model.config.rope_base)
-    visible = jnp.arange(decoding.cache.keys[0].shape[2])[None, None, :] <= positions[:, None, None]  # (B, 1, S)
+    slot = prompt_tokens + decoding.generated
+    slots = jnp.arange(decoding.cache.keys[0].shape[2])
+    generated = (slots >= prompt_tokens) & (slots <= slot)
+    visible = (generated[None, :] | (slots[None, :] < lengths[:, None] - 1))[:, None]  # (B, 1, S)
     keys, values = [], []
     for block, cached_keys, cached_values in zip(model.blocks, *decoding.cache, strict=True):
         q, k, v = block.project(x, cos, sin)
-        keys.append(cached_keys.at[rows, :, positions].set(k[:, 0]))
-        values.append(cached_values.at[rows, :, positions].set(v[:, 0]))
+        keys.append(jax.lax.dynamic_update_slice_in_dim(cached_keys, k.swapaxes(1, 2), slot, axis=2))
+        values.append(jax.lax.dynamic_update_slice_in_dim(cached_values, v.swapaxes(1, 2), slot, axis=2))
         scores = jnp.einsum("bhd,bhsd->bhs", q[:, 0] * q.shape[-1] ** -0.5, keys[-1]).astype(jnp.float32)
         weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1).astype(v.dtype)
         x = block.finish(x, jnp.einsum("bhs,bhsd->bhd", weights, values[-1])[:, None])

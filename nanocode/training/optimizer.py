@@ -94,7 +94,7 @@ def build_optimizer(config: OptimizerConfig, steps: int, lr_factor: float = 1.0)
     groups = {
         "matrix": optax.chain(
             scale_by_muon(config.muon_momentum),
-            optax.add_decayed_weights(config.muon_weight_decay),
+            optax.add_decayed_weights(config.muon_weight_decay or 0.0),
             optax.scale_by_schedule(rate(config.muon_lr)),
         ),
         "embedding": adamw(config.embedding_lr),
