@@ -1,0 +1,108 @@
+"""A run that is killed or stopped at any point ends, when it is started again, with the very same model."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import wait_until
+
+pytestmark = pytest.mark.slow
+
+# A checkpoint after every step: each is a moment at which to be killed.
+EVERY_STEP = "compute.checkpoint_every_seconds=0.001"
+TRAINED = ("pretrain", "evaluate", "sft", "reference", "dpo", "release")
+ORBAX, LEDGER = "manifest.ocdbt", ".jsonl"
+
+
+def disturb(pipeline, holding, number, log):
+    """Start the run, wait for a committed checkpoint, and send a signal to the whole process group."""
+    before = set(pipeline.checkpoints(holding))
+    child = pipeline.start(pipeline.flow(EVERY_STEP), log)
+    wait_until(lambda: set(pipeline.checkpoints(holding)) - before, child)
+    os.killpg(child.pid, number)
+    return child.wait(60)
+
+
+def test_kill_9_of_everything_in_pretraining_and_again_in_sft(copied, finished, tmp_path):
+    pipeline = copied(*TRAINED)
+    assert disturb(pipeline, ORBAX, signal.SIGKILL, tmp_path / "first.txt") == -signal.SIGKILL
+    second = tmp_path / "second.txt"
+    child = pipeline.start(pipeline.flow(EVERY_STEP), second)
+    wait_until(lambda: "pretrain: made" in second.read_text(), child)
+    wait_until(lambda: pipeline.checkpoints(ORBAX), child)
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait(60)
+    assert "pretrain: starts again after 1 interruption(s)" in second.read_text()
+
+    last = pipeline.run()
+    assert last.status == 0, last.output
+    assert "sft: starts again after 1 interruption(s)" in last.output
+    assert "pretrain" in last.stages("cached")
+    for name in ("base", "sft"):
+        first_step = pipeline.curve("tiny/" + name)[0]["step"]
+        assert first_step > 1, f"{name} began anew"
+    assert pipeline.digest() == finished[0].releases()[0]["digest"]
+    assert pipeline.nanocode("lineage", "verify", "tiny").status == 0
+
+
+def test_kill_9_in_generation_repeats_no_finished_request(copied, finished, tmp_path):
+    pipeline = copied("generate_rollouts", "gather_rollouts", "sft", "reference", "dpo", "evaluate", "release")
+    assert disturb(pipeline, LEDGER, signal.SIGKILL, tmp_path / "first.txt") == -signal.SIGKILL
+    again = pipeline.run()
+    assert again.status == 0, again.output
+    assert "requests were answered before and are not repeated" in again.output
+    assert pipeline.digest() == finished[0].releases()[0]["digest"]
+
+
+def test_a_step_whose_orchestrator_is_killed_saves_and_ends_by_itself(copied, tmp_path):
+    pipeline = copied(*TRAINED)
+    log = tmp_path / "log.txt"
+    child = pipeline.start(pipeline.flow(EVERY_STEP), log)
+    wait_until(lambda: pipeline.checkpoints(ORBAX), child)
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait(10)
+    deadline = time.monotonic() + 30
+    while members(child.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert members(child.pid) == []
+    assert pipeline.checkpoints(ORBAX)
+    assert not pipeline.made("pretrain")
+
+
+def members(group: int) -> list[int]:
+    """The living processes of a process group (zombies that nobody reaps left out)."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            state, _, owner = (process / "stat").read_text(errors="replace").rpartition(") ")[2].split()[:3]
+        except OSError:
+            continue
+        if int(owner) == group and state != "Z":
+            found.append(int(process.name))
+    return found
+
+
+def test_sigterm_to_nanocode_run_saves_and_ends_with_75_inside_the_grace(copied, finished, tmp_path):
+    pipeline = copied(*TRAINED)
+    log = tmp_path / "log.txt"
+    command = [sys.executable, "-m", "nanocode.cli", "run", pipeline.flow()[4], "--override", EVERY_STEP]
+    child = pipeline.start(command, log, PYTHONPATH=str(pipeline.root))
+    wait_until(lambda: pipeline.checkpoints(ORBAX), child)
+    started = time.monotonic()
+    os.kill(child.pid, signal.SIGTERM)
+    status = child.wait(60)
+    assert (status, time.monotonic() - started < 25) == (75, True), log.read_text()
+    last = log.read_text().splitlines()[-1]
+    assert last.startswith("interrupted: pretrain: stopped at step ")
+    assert "Traceback" not in log.read_text()
+
+    again = pipeline.nanocode("run", pipeline.flow()[4])
+    assert again.status == 0, again.output
+    assert "pretrain: starts again after 1 interruption(s)" in again.output
+    assert pipeline.curve("tiny/base")[0]["step"] > 1
+    assert pipeline.digest() == finished[0].releases()[0]["digest"]
