@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from nanocode.tokenizer import Tokenizer
 # The tokenizer must not depend on the run's seed: one tokenizer serves every model trained on the same data.
 _SAMPLE_SEED = 0
 _MAX_TURNS = 8
+_THREADS = 8
 
 
 def run(
@@ -63,8 +65,10 @@ def training_texts(config: TokenizerConfig, shards: Mapping[str, Path]) -> Itera
             yield piece
     if config.task_samples:
         sandbox = Sandbox()
-        for index, task in enumerate(sample_tasks("sft", config.task_samples, _SAMPLE_SEED)):
-            yield from _spoken(task, index, sandbox)
+        tasks = sample_tasks("sft", config.task_samples, _SAMPLE_SEED)
+        with ThreadPoolExecutor(_THREADS) as pool:  # most of a task's time is waiting for its tools
+            for pieces in pool.map(lambda numbered: list(_spoken(numbered[1], numbered[0], sandbox)), enumerate(tasks)):
+                yield from pieces
 
 
 def _spoken(task: Task, choice: int, sandbox: Sandbox) -> Iterator[str]:

@@ -76,7 +76,7 @@ def run(
 
 
 def _scaled(config: PretrainConfig, rules: Horizon) -> tuple[OptimizerConfig, float]:
-    """Decay and rate factor by the depth rules, which assume their own batch: with another one, rates are as written."""
+    """Decay and rate factor by the depth rules, which assume their own batch; with another, rates are as written."""
     if config.batch_tokens is not None:
         return config.optimizer, 1.0
     if config.optimizer.muon_weight_decay is not None:
