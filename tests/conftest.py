@@ -55,16 +55,19 @@ def tiny_model() -> Callable[..., GPT]:
     A fresh model has zero output matrices and no smear: nothing that attention does would reach its logits.
     """
     import jax
+    import numpy as np
     from flax import nnx
 
     from nanocode.model.gpt import GPT
     from nanocode.training.loop import with_parameters
 
     def make(seed: int = 0, **changes: object) -> GPT:
-        model = GPT(tiny_model_config(**changes), VOCAB_SIZE, nnx.Rngs(seed))
-        leaves, structure = jax.tree.flatten(nnx.to_pure_dict(nnx.state(model, nnx.Param)))
-        keys = jax.random.split(jax.random.key(seed), len(leaves))
-        drawn = [0.3 * jax.random.normal(key, leaf.shape) for key, leaf in zip(keys, leaves, strict=True)]
-        return with_parameters(model, jax.tree.unflatten(structure, drawn))
+        model = nnx.eval_shape(lambda: GPT(tiny_model_config(**changes), VOCAB_SIZE, nnx.Rngs(0)))
+        rng = np.random.default_rng(seed)
+
+        def draw(leaf: jax.ShapeDtypeStruct) -> jax.Array:
+            return jax.numpy.asarray(rng.normal(0, 0.3, leaf.shape), leaf.dtype)
+
+        return with_parameters(model, jax.tree.map(draw, nnx.to_pure_dict(nnx.state(model, nnx.Param))))
 
     return make

@@ -49,14 +49,14 @@ EXPECTED = [
 def test_results_do_not_depend_on_which_thread_is_first(scripted: Any, echo: Any, within: Any, seed: int) -> None:
     engine = scripted(echo)
     delays = random.Random(seed).choices([0.0, 0.001, 0.01, 0.02], k=SESSIONS)
-    assert within(30, lambda: run_lockstep(engine, SESSIONS, talk(delays), **SETTINGS)) == EXPECTED
+    assert within(10, lambda: run_lockstep(engine, SESSIONS, talk(delays), **SETTINGS)) == EXPECTED
     assert engine.batches == [[index for index in range(SESSIONS) if TURNS[index] > turn] for turn in range(4)]
     assert engine.settings == [SETTINGS] * 4
 
 
 def test_one_session_is_a_batch_of_one(scripted: Any, echo: Any, within: Any) -> None:
     engine = scripted(echo)
-    within(30, lambda: run_lockstep(engine, 1, talk([0.0]), **SETTINGS))
+    within(10, lambda: run_lockstep(engine, 1, talk([0.0]), **SETTINGS))
     assert engine.batches == [[0]]
 
 
@@ -74,7 +74,7 @@ def test_a_failure_of_the_engine_reaches_every_session(scripted: Any, within: An
             raise
 
     with pytest.raises(RuntimeError, match="the device is gone"):
-        within(30, lambda: run_lockstep(scripted(fail), SESSIONS, run, **SETTINGS))
+        within(10, lambda: run_lockstep(scripted(fail), SESSIONS, run, **SETTINGS))
     assert sorted(told) == list(range(SESSIONS))
 
 
@@ -91,7 +91,7 @@ def test_a_session_that_asks_after_the_failure_is_told_too(scripted: Any, within
                 refused += 1
         return refused
 
-    assert within(30, lambda: run_lockstep(scripted(fail), 3, stubborn, **SETTINGS)) == [3, 3, 3]
+    assert within(10, lambda: run_lockstep(scripted(fail), 3, stubborn, **SETTINGS)) == [3, 3, 3]
 
 
 def test_a_session_that_fails_by_itself_does_not_hold_up_the_others(scripted: Any, echo: Any, within: Any) -> None:
@@ -106,7 +106,7 @@ def test_a_session_that_fails_by_itself_does_not_hold_up_the_others(scripted: An
         return result
 
     with pytest.raises(KeyError, match="a session's own fault"):
-        within(30, lambda: run_lockstep(scripted(echo), SESSIONS, run, **SETTINGS))
+        within(10, lambda: run_lockstep(scripted(echo), SESSIONS, run, **SETTINGS))
     assert sum(finished.acquire(blocking=False) for _ in range(SESSIONS)) == SESSIONS - 1
 
 
@@ -116,8 +116,22 @@ def test_a_session_that_never_asks_does_not_hold_up_the_others(scripted: Any, ec
     def run(index: int, responder: Any) -> Any:
         return "nothing to say" if index == 3 else talking(index, responder)
 
-    results = within(30, lambda: run_lockstep(scripted(echo), SESSIONS, run, **SETTINGS))
+    results = within(10, lambda: run_lockstep(scripted(echo), SESSIONS, run, **SETTINGS))
     assert results == [*EXPECTED[:3], "nothing to say", *EXPECTED[4:]]
+
+
+def test_a_session_that_ends_while_the_others_wait_lets_them_go_on(scripted: Any, echo: Any, within: Any) -> None:
+    """Nobody is left to arrive last, so leaving itself must start the batch."""
+    engine = scripted(echo)
+    talking = talk([0.0] * SESSIONS)
+
+    def run(index: int, responder: Any) -> Any:
+        result = talking(index, responder)
+        if TURNS[index] == 1:
+            time.sleep(0.1)
+        return result
+
+    assert within(10, lambda: run_lockstep(engine, SESSIONS, run, **SETTINGS)) == EXPECTED
 
 
 def outcomes(index: int, responder: Any) -> str:
@@ -129,7 +143,7 @@ def outcomes(index: int, responder: Any) -> str:
 
 def test_a_conversation_too_long_for_the_context_stops_alone(scripted: Any, echo: Any, within: Any) -> None:
     engine = scripted(echo, context_tokens=100)
-    assert within(30, lambda: run_lockstep(engine, 3, outcomes, **SETTINGS)) == [
+    assert within(10, lambda: run_lockstep(engine, 3, outcomes, **SETTINGS)) == [
         *("1 hello 0", "ContextOverflow", "1 hello 2"),
     ]
     assert engine.batches == [[0, 2]]
@@ -139,5 +153,5 @@ def test_malformed_output_stops_one_session_alone(scripted: Any, echo: Any, toke
     def reply(conversation: list[Message], stream: int) -> list[int]:
         return [tokenizer.special["<|tool_call_start|>"]] if stream == 2 else echo(conversation[:1], stream)
 
-    results = within(30, lambda: run_lockstep(scripted(reply), 3, lambda i, r: outcomes(-i, r), **SETTINGS))
+    results = within(10, lambda: run_lockstep(scripted(reply), 3, lambda i, r: outcomes(-i, r), **SETTINGS))
     assert results == ["1 hello 0", "1 hello 1", "ConversationError"]

@@ -49,6 +49,21 @@ def test_the_horizon_of_nanochat_follows_from_the_depth(depth: int) -> None:
     assert own.muon_weight_decay == pytest.approx(decay, abs=5e-5)
 
 
+@pytest.mark.parametrize("depth", range(1, 65))
+def test_the_batch_of_nanochat_grows_with_the_horizon_to_the_power_of_0_383(depth: int) -> None:
+    """Over depths where another exponent would round to another power of two; N = 12 L C^2 + V C, without gates."""
+
+    def counted(layers: int) -> int:
+        width = -(-64 * layers // 128) * 128
+        return 12 * layers * width**2 + VOCAB * width
+
+    own = horizon(model_config(depth=depth), VOCAB)
+    ratio = counted(depth) / counted(12)
+    assert own.batch_tokens == 2 ** round(19 + 0.383 * math.log2(ratio))
+    assert own.lr_factor == pytest.approx((own.batch_tokens / 2**19) ** 0.5)
+    assert own.muon_weight_decay == pytest.approx(0.28 * own.lr_factor / ratio)
+
+
 # depth: width, heads, context, parameters, steps
 NANOCODE = {
     12: (768, 3, 1_024, 135_266_304, 1_033),
