@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import FrameType
 
 INTERRUPTED = 75
@@ -75,10 +76,12 @@ def _watch(parent: int, watched: Sequence[int], grace_seconds: float, leave: Cal
 
 
 def _exists(pid: int) -> bool:
+    """Whether a process is there and not a zombie that its parent has yet to bury."""
     try:
         os.kill(pid, 0)
+        status = Path(f"/proc/{pid}/stat").read_bytes()
     except ProcessLookupError:
         return False
-    except PermissionError:
+    except OSError:
         return True
-    return True
+    return status.rpartition(b") ")[2][:1] not in b"ZX"
