@@ -48,7 +48,8 @@ def flow(*arguments: object, folder: Path, **environment: str) -> subprocess.Com
 def test_show_works_with_an_empty_environment_from_any_folder_and_prints_the_dag(tmp_path: Path, user) -> None:
     done = flow("show", folder=tmp_path, **user)
     assert done.returncode == 0, done.stderr
-    shown = [(block.split()[0], re.findall(r"=> (.*)", block)) for block in done.stdout.split("\nStep ")[1:]]
+    blocks = re.split(r"^Step ", done.stdout, flags=re.MULTILINE)[1:]
+    shown = [(block.split()[0], re.findall(r"=> (.*)", block)) for block in blocks]
     assert [(name, after[0].split(", ") if after else []) for name, after in shown] == list(DAG.items())
     assert list(tmp_path.iterdir()) == []
 
