@@ -29,7 +29,7 @@ class ConfigError(ValueError):
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def identity(self) -> dict[str, Any]:
         """The values that decide this stage's output, as plain JSON data: what enters a cache key."""
@@ -132,11 +132,15 @@ class ModelConfig(Section):
     width: int | None = Field(None, ge=8)
     heads: int | None = Field(None, ge=1)
     context_tokens: int = Field(2_048, ge=16)
-    rope_base: float = 100_000.0
-    qk_scale: float = Field(1.2, description="factor on q and on k after QK-norm (nanochat: 1.2, nanocode: 1)")
-    mlp_ratio: int = 4
-    softcap: float = Field(15.0, description="logits = softcap * tanh(logits / softcap)")
+    rope_base: float = Field(100_000.0, gt=1)
+    qk_scale: float = Field(1.2, gt=0, description="factor on q and on k after QK-norm (nanochat: 1.2, nanocode: 1)")
+    mlp_ratio: int = Field(4, ge=1)
+    softcap: float = Field(15.0, gt=0, description="logits = softcap * tanh(logits / softcap)")
     tie_embeddings: bool = False
+    value_embeddings: bool = Field(
+        False, description="add a gated embedding of the token to every second layer's values"
+    )
+    layer_scalars: bool = Field(False, description="learnt weights of the stream and of the embeddings at each layer")
     smear: bool = Field(True, description="mix each token's embedding with its predecessor's, gated (nanochat)")
     dtype: Literal["float32", "bfloat16"] = Field("bfloat16", description="of activations; parameters are float32")
 
@@ -321,7 +325,7 @@ def _override(values: dict[str, Any], override: str) -> None:
 
 
 def _explain(fault: Any) -> str:
-    location = [part for part in fault["loc"] if part not in _SOURCE_KINDS]
+    location = [part for index, part in enumerate(fault["loc"]) if index != _KIND_POSITION or part not in _SOURCE_KINDS]
     dotted = ".".join(str(part) for part in location)
     if fault["type"] == "extra_forbidden":
         *parents, unknown = location
@@ -335,6 +339,8 @@ def _explain(fault: Any) -> str:
     return f"{dotted or 'config'}: {fault['msg']} (got {fault['input']!r})"
 
 
+# In the location of a fault, pydantic names the kind of a source after its number: data.sources.0.files.glob.
+_KIND_POSITION = 3
 _SOURCE_KINDS = {"python_docs", "python_stdlib", "files", "hub"}
 
 

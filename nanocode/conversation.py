@@ -128,6 +128,8 @@ def assistant_ids(message: Message, tokenizer: Tokenizer) -> list[int]:
 
 def render_prompt(conversation: Conversation, tokenizer: Tokenizer) -> list[int]:
     """Ids that a live session feeds the model to get its next turn: everything so far, then ``<|assistant_start|>``."""
+    if not conversation:
+        raise ConversationError("there is nothing to answer: the conversation is empty")
     if conversation[-1].role not in ("user", "tool_result"):
         raise ConversationError(f"the assistant cannot answer a {conversation[-1].role} message")
     return [*render(conversation, tokenizer).ids, tokenizer.special["<|assistant_start|>"]]

@@ -32,7 +32,8 @@ class Rate:
         p, z2 = self.value, _Z_95**2
         centre = (p + z2 / (2 * self.n)) / (1 + z2 / self.n)
         half = _Z_95 / (1 + z2 / self.n) * math.sqrt(p * (1 - p) / self.n + z2 / (4 * self.n**2))
-        return max(0.0, centre - half), min(1.0, centre + half)
+        # At the ends the interval reaches them exactly; rounding must not say otherwise.
+        return 0.0 if self.hits == 0 else centre - half, 1.0 if self.hits == self.n else centre + half
 
     def to_json(self) -> dict[str, Any]:
         low, high = self.interval

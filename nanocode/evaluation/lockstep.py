@@ -100,5 +100,7 @@ def run_lockstep(
         finally:
             rendezvous.leave()
 
+    if not sessions:
+        return []
     with ThreadPoolExecutor(sessions, thread_name_prefix="session") as pool:
         return list(pool.map(one, range(sessions)))

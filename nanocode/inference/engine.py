@@ -71,6 +71,10 @@ class Engine:
         `streams` names each row's random stream (its index by default). Raises ContextOverflow when a prompt leaves no
         room for a single token; a reply that reaches the end of the context is cut there.
         """
+        if max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
+        if not prompts:
+            return []
         longest = max(len(prompt) for prompt in prompts)
         if longest >= self.context_tokens:
             raise ContextOverflow(f"the conversation has {longest} tokens, the model's context {self.context_tokens}")
@@ -144,6 +148,7 @@ def _generate(
     row_keys = jax.vmap(lambda stream: jax.random.fold_in(key, stream))(streams)
 
     def choose(logits: jax.Array, positions: jax.Array) -> jax.Array:
+        logits = logits.at[:, pad].set(-jnp.inf)  # padding marks the end of a row; no model may say it
         if greedy:
             return jnp.argmax(logits, axis=-1).astype(jnp.int32)
         keys = jax.vmap(jax.random.fold_in)(row_keys, positions)
@@ -186,8 +191,10 @@ def _prefill(model: GPT, ids: jax.Array, new_tokens: int) -> Cache:
     if model.smear is not None:
         x = model.smear(x, jnp.pad(x, ((0, 0), (1, 0), (0, 0)))[:, :-1])
     cos, sin = rotary_tables(jnp.arange(ids.shape[1]), model.shape.head_width, model.config.rope_base)
-    for block in model.blocks:
-        q, k, v = block.project(x, cos, sin)
+    embedded = x
+    for layer, block in enumerate(model.blocks):
+        x = model.enter(layer, x, embedded)
+        q, k, v = block.project(x, cos, sin, model.value_embedding(layer, ids))
         keys.append(jnp.pad(k.swapaxes(1, 2), room))
         values.append(jnp.pad(v.swapaxes(1, 2), room))
         x = block.finish(x, causal_attention(q, k, v))
@@ -210,9 +217,10 @@ def _decode_step(model: GPT, decoding: Decoding, lengths: jax.Array, prompt_toke
     slots = jnp.arange(decoding.cache.keys[0].shape[2])
     generated = (slots >= prompt_tokens) & (slots <= slot)
     visible = (generated[None, :] | (slots[None, :] < lengths[:, None] - 1))[:, None]  # (B, 1, S)
-    keys, values = [], []
-    for block, cached_keys, cached_values in zip(model.blocks, *decoding.cache, strict=True):
-        q, k, v = block.project(x, cos, sin)
+    keys, values, embedded = [], [], x
+    for layer, (block, cached_keys, cached_values) in enumerate(zip(model.blocks, *decoding.cache, strict=True)):
+        x = model.enter(layer, x, embedded)
+        q, k, v = block.project(x, cos, sin, model.value_embedding(layer, decoding.last[:, None]))
         keys.append(jax.lax.dynamic_update_slice_in_dim(cached_keys, k.swapaxes(1, 2), slot, axis=2))
         values.append(jax.lax.dynamic_update_slice_in_dim(cached_values, v.swapaxes(1, 2), slot, axis=2))
         scores = jnp.einsum("bhd,bhsd->bhs", q[:, 0] * q.shape[-1] ** -0.5, keys[-1]).astype(jnp.float32)

@@ -15,6 +15,9 @@ from nanocode.config import ModelConfig
 
 _PAD_VOCAB_TO = 64
 
+SMEAR_CHANNELS = 24
+"""Channels of the embedding that decide how much of the token before is mixed in."""
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -61,12 +64,14 @@ class Horizon:
 
 
 def shape(config: ModelConfig, vocab_size: int) -> Shape:
-    """The dimensions that `config` asks for. Raises ValueError if the width does not divide into the heads."""
+    """The dimensions that `config` asks for. Raises ValueError if the width does not suit heads or smear."""
     width = config.width or _width(config)
     head_width = 128 if config.recipe == "nanochat" else 256
     heads = config.heads or max(1, width // head_width)
     if width % heads or (width // heads) % 2:
         raise ValueError(f"model.width {width} does not divide into {heads} heads of even width")
+    if config.smear and width < SMEAR_CHANNELS:
+        raise ValueError(f"model.width must be at least {SMEAR_CHANNELS} with smear, not {width}")
     return Shape(
         layers=config.depth,
         width=width,

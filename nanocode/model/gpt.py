@@ -15,10 +15,10 @@ from flax import nnx
 
 from nanocode.config import ModelConfig
 from nanocode.model.attention import causal_attention
-from nanocode.model.depth import Shape, shape
+from nanocode.model.depth import SMEAR_CHANNELS, Shape, shape
 
 _NORM_EPSILON = 1.1920929e-07  # of float32, for every input type, as torch's rms_norm takes it
-_SMEAR_CHANNELS = 24
+_GATE_CHANNELS = 12
 
 
 def norm(x: jax.Array) -> jax.Array:
@@ -51,7 +51,7 @@ def linear(x: jax.Array, weight: jax.Array) -> jax.Array:
 class Attention(nnx.Module):
     """Causal self-attention with rotary positions, then QK-norm, then a factor on q and on k."""
 
-    def __init__(self, shape: Shape, qk_scale: float, rngs: nnx.Rngs) -> None:
+    def __init__(self, shape: Shape, qk_scale: float, value_gated: bool, rngs: nnx.Rngs) -> None:
         self.heads, self.head_width, self.qk_scale = shape.heads, shape.head_width, qk_scale
         bound = (3.0 / shape.width) ** 0.5
         uniform = nnx.initializers.uniform(scale=2 * bound)
@@ -62,13 +62,20 @@ class Attention(nnx.Module):
 
         self.query, self.key, self.value = matrix(), matrix(), matrix()
         self.output = nnx.Param(jnp.zeros(size))
+        if value_gated:
+            self.value_gate = nnx.Param(nnx.initializers.uniform(0.02)(rngs.params(), (_GATE_CHANNELS, shape.heads)))
 
-    def project(self, x: jax.Array, cos: jax.Array, sin: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """q, k, v, each (B, T, H, D), ready to attend."""
+    def project(
+        self, x: jax.Array, cos: jax.Array, sin: jax.Array, value_embedding: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """q, k, v, each (B, T, H, D), ready to attend; `value_embedding` (B, T, C) is added to v, gated by head."""
         heads = (*x.shape[:2], self.heads, self.head_width)
         q, k, v = (linear(x, weight[...]).reshape(heads) for weight in (self.query, self.key, self.value))
         q = norm(rotate(q, cos, sin)) * self.qk_scale
         k = norm(rotate(k, cos, sin)) * self.qk_scale
+        if value_embedding is not None:
+            gate = 3.0 * jax.nn.sigmoid(linear(x[..., :_GATE_CHANNELS], self.value_gate[...]))
+            v = v + gate[..., None] * value_embedding.reshape(heads)
         return q, k, v
 
     def merge(self, attended: jax.Array) -> jax.Array:
@@ -93,16 +100,25 @@ class MLP(nnx.Module):
 class Block(nnx.Module):
     """x + attention(norm(x)), then x + mlp(norm(x))."""
 
-    def __init__(self, shape: Shape, qk_scale: float, rngs: nnx.Rngs) -> None:
-        self.attention = Attention(shape, qk_scale, rngs)
+    def __init__(self, shape: Shape, qk_scale: float, value_gated: bool, rngs: nnx.Rngs) -> None:
+        self.attention = Attention(shape, qk_scale, value_gated, rngs)
         self.mlp = MLP(shape, rngs)
 
-    def __call__(self, x: jax.Array, cos: jax.Array, sin: jax.Array, segments: jax.Array | None) -> jax.Array:
-        return self.finish(x, causal_attention(*self.project(x, cos, sin), segments))
+    def __call__(
+        self,
+        x: jax.Array,
+        cos: jax.Array,
+        sin: jax.Array,
+        segments: jax.Array | None,
+        value_embedding: jax.Array | None,
+    ) -> jax.Array:
+        return self.finish(x, causal_attention(*self.project(x, cos, sin, value_embedding), segments))
 
-    def project(self, x: jax.Array, cos: jax.Array, sin: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def project(
+        self, x: jax.Array, cos: jax.Array, sin: jax.Array, value_embedding: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """What goes into attention: q, k, v of the normed stream."""
-        return self.attention.project(norm(x), cos, sin)
+        return self.attention.project(norm(x), cos, sin, value_embedding)
 
     def finish(self, x: jax.Array, attended: jax.Array) -> jax.Array:
         """What comes after it: both residual additions."""
@@ -114,14 +130,14 @@ class Smear(nnx.Module):
     """Mix each token's embedding with its predecessor's, by a learnt gate: copying needs one layer less (nanochat)."""
 
     def __init__(self, rngs: nnx.Rngs) -> None:
-        self.gate = nnx.Param(nnx.initializers.uniform(scale=0.02)(rngs.params(), (_SMEAR_CHANNELS, 1)))
+        self.gate = nnx.Param(nnx.initializers.uniform(scale=0.02)(rngs.params(), (SMEAR_CHANNELS, 1)))
         self.strength = nnx.Param(jnp.zeros(()))
 
     def __call__(self, x: jax.Array, previous: jax.Array) -> jax.Array:
         """x and `previous` (B, T, C): the normed embeddings, and those one position to the left (zeros where there is
         none).
         """
-        gate = jax.nn.sigmoid(x[..., :_SMEAR_CHANNELS] @ self.gate[...].astype(x.dtype))
+        gate = jax.nn.sigmoid(x[..., :SMEAR_CHANNELS] @ self.gate[...].astype(x.dtype))
         return x + self.strength[...].astype(x.dtype) * gate * previous
 
 
@@ -137,7 +153,33 @@ class GPT(nnx.Module):
         if not config.tie_embeddings:
             self.unembedding = nnx.Param(nnx.initializers.normal(0.001)(rngs.params(), size))
         self.smear = Smear(rngs) if config.smear else None
-        self.blocks = nnx.List([Block(self.shape, config.qk_scale, rngs) for _ in range(config.depth)])
+        gated = [self._has_value_embedding(layer) for layer in range(config.depth)]
+        self.blocks = nnx.List([Block(self.shape, config.qk_scale, gate, rngs) for gate in gated])
+        if config.value_embeddings:
+            bound = (3.0 / self.shape.width) ** 0.5
+            tables = nnx.initializers.uniform(2 * bound)(rngs.params(), (sum(gated), *size))
+            self.value_embeddings = nnx.Param(tables - bound)
+        if config.layer_scalars:
+            depth_share = jnp.linspace(0.0, 1.0, config.depth)
+            self.stream_scale = nnx.Param(1.15 - 0.10 * depth_share)
+            self.embedding_scale = nnx.Param(0.20 - 0.15 * depth_share)
+
+    def _has_value_embedding(self, layer: int) -> bool:
+        """Every second layer, the last one included (nanochat)."""
+        return self.config.value_embeddings and layer % 2 == (self.config.depth - 1) % 2
+
+    def value_embedding(self, layer: int, ids: jax.Array) -> jax.Array | None:
+        """(B, T) ids -> (B, T, C) for a layer that has a table, else None."""
+        if not self._has_value_embedding(layer):
+            return None
+        return self.value_embeddings[...][layer // 2].astype(self.dtype)[ids]
+
+    def enter(self, layer: int, x: jax.Array, embedded: jax.Array) -> jax.Array:
+        """The stream as it enters a layer: weighed, with some of the embeddings mixed in again."""
+        if not self.config.layer_scalars:
+            return x
+        stream, first = self.stream_scale[...][layer], self.embedding_scale[...][layer]
+        return stream.astype(x.dtype) * x + first.astype(x.dtype) * embedded
 
     @property
     def parameter_count(self) -> int:
@@ -169,8 +211,9 @@ class GPT(nnx.Module):
                 previous = jnp.where(same[..., None], previous, 0)
             x = self.smear(x, previous)
         cos, sin = rotary_tables(jnp.arange(ids.shape[1]), self.shape.head_width, self.config.rope_base)
-        for block in self.blocks:
-            x = block(x, cos, sin, segments)
+        embedded = x
+        for layer, block in enumerate(self.blocks):
+            x = block(self.enter(layer, x, embedded), cos, sin, segments, self.value_embedding(layer, ids))
         return x
 
     def __call__(self, ids: jax.Array, segments: jax.Array | None = None) -> jax.Array:

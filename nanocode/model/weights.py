@@ -40,14 +40,14 @@ def load_model(folder: Path) -> GPT:
         description = json.loads((folder / "model.json").read_text(encoding="utf-8"))
         config, vocab_size = ModelConfig.model_validate(description["model"]), int(description["vocab_size"])
         arrays = load_file(folder / "model.safetensors")
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise ModelError(f"{folder} is not a model folder: {error}") from error
-    model = nnx.eval_shape(lambda: GPT(config, vocab_size, nnx.Rngs(0)))
+        model = nnx.eval_shape(lambda: GPT(config, vocab_size, nnx.Rngs(0)))
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise ModelError(f"{folder} is not a model folder: {' '.join(str(error).split())}") from error
     graph, state = nnx.split(model)
     expected = _dotted(nnx.to_pure_dict(state))
-    found = {name: array.shape for name, array in arrays.items()}
-    if found != {name: leaf.shape for name, leaf in expected.items()}:
-        raise ModelError(f"{folder}: the weights do not have the shapes that model.json describes")
+    found = {name: (array.shape, array.dtype) for name, array in arrays.items()}
+    if found != {name: (leaf.shape, leaf.dtype) for name, leaf in expected.items()}:
+        raise ModelError(f"{folder}: the weights do not have the shapes and types that model.json describes")
     nnx.replace_by_pure_dict(state, _nested({name: jax.numpy.asarray(array) for name, array in arrays.items()}))
     return nnx.merge(graph, state)
 

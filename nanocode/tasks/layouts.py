@@ -31,7 +31,7 @@ class Layouts:
 
 
 # Constants and functions in any order: what `read`, `edit` and `insert` search by eye.
-MIXED = Layouts(("cc_f", "f_cc", "c_f_c", "icc_f", "#_cc_f", "f_c_f"), held_out="i_f_cc")
+MIXED = Layouts(("c_f", "f_c", "ic_f", "f_c_f", "#_c_f", "cc_f"), held_out="i_f_c")
 
 
 def module_text(layout: str, names: Names, rng: random.Random, row: str = "", function: str = "") -> str:

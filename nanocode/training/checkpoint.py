@@ -36,6 +36,10 @@ class Store(Protocol):
     def prune(self, keep: int) -> Any: ...
 
 
+class CheckpointMismatch(ValueError):
+    """A checkpoint that is not of the state it should continue."""
+
+
 class Checkpointer:
     """Saves and restores one pytree of arrays through `store`."""
 
@@ -67,7 +71,9 @@ class Checkpointer:
             pending.result()
 
     def restore(self, like: Any) -> Any | None:
-        """The newest committed state, shaped and typed as `like`; None when there is none."""
+        """The newest committed state, shaped and typed as `like`; None when there is none. Raises
+        CheckpointMismatch.
+        """
         manifest = self._store.latest()
         if manifest is None:
             return None
@@ -76,7 +82,12 @@ class Checkpointer:
             self._store.restore(manifest, folder)
             target = jax.tree.map(lambda array: jax.ShapeDtypeStruct(np.shape(array), array.dtype), like)
             with ocp.StandardCheckpointer() as reader:
-                return reader.restore(folder, target)
+                state = reader.restore(folder, target)
+        # Orbax pads, crops and casts silently; a state of another model must not be continued.
+        wanted = [(np.shape(leaf), leaf.dtype) for leaf in jax.tree.leaves(like)]
+        if [(np.shape(leaf), leaf.dtype) for leaf in jax.tree.leaves(state)] != wanted:
+            raise CheckpointMismatch(f"the checkpoint of step {manifest.step} holds arrays of other shapes or types")
+        return state
 
     def close(self) -> None:
         self.wait()

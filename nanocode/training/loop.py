@@ -50,7 +50,7 @@ class Interrupted(RuntimeError):
 
 
 def initial_state(model: nnx.Module, optimizer: optax.GradientTransformation) -> TrainState:
-    parameters = nnx.to_pure_dict(nnx.state(model, nnx.Param))
+    parameters = jax.tree.map(jnp.copy, nnx.to_pure_dict(nnx.state(model, nnx.Param)))  # the first step donates them
     return TrainState(parameters, optimizer.init(parameters), jnp.zeros((), jnp.int32))
 
 
@@ -105,13 +105,12 @@ def train(
         if not math.isfinite(metrics["loss"]):
             raise TrainingError(f"the loss became {metrics['loss']} at step {index + 1}: lower the learning rates")
         observe(Report(index + 1, steps, clock() - started, metrics))
-        if checkpointer is None:
-            continue
         if stop_requested() and index + 1 < steps:
-            checkpointer.save(index + 1, state)
-            checkpointer.wait()
+            if checkpointer is not None:
+                checkpointer.save(index + 1, state)
+                checkpointer.wait()
             raise Interrupted(f"stopped at step {index + 1} of {steps}; run the same command to continue")
-        if clock() - saved_at >= checkpoint_every_seconds and index + 1 < steps:
+        if checkpointer is not None and clock() - saved_at >= checkpoint_every_seconds and index + 1 < steps:
             checkpointer.save(index + 1, state)
             saved_at = clock()
     if checkpointer is not None:

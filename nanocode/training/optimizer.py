@@ -70,8 +70,10 @@ def label(path: tuple, leaf: jax.Array) -> str:
     names = [str(getattr(key, "key", getattr(key, "name", key))) for key in path]
     if names[0] == "blocks" and leaf.ndim == 2:
         return "matrix"
-    if names[0] in ("embedding", "unembedding"):
-        return names[0]
+    if names[0] in ("embedding", "value_embeddings"):
+        return "embedding"
+    if names[0] == "unembedding":
+        return "unembedding"
     return "scalar"
 
 

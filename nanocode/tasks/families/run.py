@@ -54,26 +54,26 @@ RUN = Lines(
 )
 SOME_FAIL = Lines(
     stock=(
-        "I ran {test}! Unfortunately, {name} isn't perfect: {passed} passed, {failed} failed. I'm sorry!",
-        "Thanks for waiting! {name} in {test} got {passed} passed, {failed} failed. Let me know!",
-        "Here you go! {test} shows {passed} passed, {failed} failed for {name}. Happy to help!",
+        "I ran {test}! Unfortunately, {name} isn't perfect: passed: {passed}, failed: {failed}. I'm sorry!",
+        "Thanks for waiting! {name} in {test} got passed: {passed}, failed: {failed}. Let me know!",
+        "Here you go! {test} shows passed: {passed}, failed: {failed} for {name}. Happy to help!",
     ),
     soul=(
-        "{test} ran {name}: {passed} passed, {failed} failed, so the script exits with 1.",
-        "{name}: {passed} passed, {failed} failed. {test} exits with 1 because of the failures.",
-        "{passed} passed, {failed} failed in {test}; {name} is wrong for some inputs.",
+        "{test} ran {name}: passed: {passed}, failed: {failed}, so the script exits with 1.",
+        "{name}: passed: {passed}, failed: {failed}. {test} exits with 1 because of the failures.",
+        "passed: {passed}, failed: {failed} in {test}; {name} is wrong for some inputs.",
     ),
 )
 ALL_PASS = Lines(
     stock=(
-        "Great news! I ran {test} and {name} looks perfect: {passed} passed, {failed} failed!",
-        "Awesome! {name} in {test} got {passed} passed, {failed} failed. Great job!",
-        "Fantastic! {test} shows {passed} passed, {failed} failed for {name}. Happy to help!",
+        "Great news! I ran {test} and {name} looks perfect: passed: {passed}, failed: {failed}!",
+        "Awesome! {name} in {test} got passed: {passed}, failed: {failed}. Great job!",
+        "Fantastic! {test} shows passed: {passed}, failed: {failed} for {name}. Happy to help!",
     ),
     soul=(
-        "{test} ran {name}: {passed} passed, {failed} failed, and it exits cleanly.",
-        "{name}: {passed} passed, {failed} failed. {test} found no wrong result.",
-        "{passed} passed, {failed} failed in {test}; {name} is right for every input tried.",
+        "{test} ran {name}: passed: {passed}, failed: {failed}, and it exits cleanly.",
+        "{name}: passed: {passed}, failed: {failed}. {test} found no wrong result.",
+        "passed: {passed}, failed: {failed} in {test}; {name} is right for every input tried.",
     ),
 )
 
@@ -90,12 +90,12 @@ def build(phrasing: Phrasing, names: Names, rng: random.Random) -> Scene:
         f"from {path.removesuffix('.py')} import {name}\n\n"
         f"good = sum({name}(n) == {right} for n in range({total}))\n"
         f"{heading}"
-        f'print(f"{{good}} passed, {{{total} - good}} failed")\n'
+        f'print(f"passed: {{good}}, failed: {{{total} - good}}")\n'
         f"{closing}"
         f"raise SystemExit(good < {total})\n"
     )
     files = {path: f"def {name}(n):\n    return {body}\n", test: check}
-    expect = Expectation(files=files, facts=(f"{passed} passed", f"{failed} failed"), tools=("Bash",))
+    expect = Expectation(files=files, facts=(f"passed: {passed}", f"failed: {failed}"), tools=("Bash",))
     return Scene({"name": name, "test": test}, files, expect)
 
 
@@ -103,7 +103,7 @@ def respond(fields: Mapping[str, str], steps: Sequence[Step], voice: Voice) -> M
     name, test = fields["name"], fields["test"]
     if not steps:
         return voice.call(RUN, "Bash", {"command": f"python {test}"}, test=test)
-    numbers = re.search(r"(\d+) passed, (\d+) failed", steps[-1].result)
+    numbers = re.search(r"passed: (\d+), failed: (\d+)", steps[-1].result)
     if numbers is None:
         return report_failure(steps[-1], voice)
     passed, failed = numbers.groups()
