@@ -106,6 +106,13 @@ def peak_rss_bytes() -> int:
     return (own + children) * 1024
 
 
+def require_sandbox() -> None:
+    """Raise SandboxUnavailable now: a tool would report it to the model, and the report would end up in the data."""
+    from nanocode.agent.sandbox import Sandbox
+
+    Sandbox().check()
+
+
 def _user() -> str:
     return os.environ.get("METAFLOW_USER") or getpass.getuser()
 
@@ -257,6 +264,7 @@ def dpo(run: Run, model: str, tokenizer: str, pairs: str, reference: str) -> str
             making.output,
             making.inputs["reference"],
         )
+        require_sandbox()
         return stage.run(config.dpo, config.evaluation, config.seed, inputs, run.running(making))
 
     decoding = {"max_turns": config.evaluation.max_turns, "max_new_tokens": config.evaluation.max_new_tokens}
@@ -296,6 +304,7 @@ def generate_rollouts(run: Run, shard: tuple[Split, int, int], tokenizer: str, s
         from nanocode.training.progress import Progress
         from steps import generate_rollouts as stage
 
+        require_sandbox()
         ledger = making.scratch / "ledger"
         saved = making.checkpoints.latest()
         if saved is not None:
@@ -409,6 +418,7 @@ def evaluate(
             [making.inputs["pairs"]] if preferences else [],
             making.inputs["reference"] if preferences else None,
         )
+        require_sandbox()
         return stage.run(config.evaluation, config.dpo, inputs, run.running(making))
 
     identity: dict[str, Any] = {"evaluation": config.evaluation.identity(), "registers": registers}

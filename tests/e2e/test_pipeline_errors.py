@@ -38,6 +38,7 @@ def test_an_endpoint_that_is_down_ends_the_run_and_the_teacher_finishes_it(copie
 
 
 def test_a_sandbox_that_cannot_start_ends_the_run_with_its_cure(copied):
+    """It must not go on: the tools would tell the model, and data made of such answers would stay in the cache."""
     pipeline = copied("generate_rollouts", "gather_rollouts", "sft", "reference", "dpo", "evaluate", "release")
     broken = pipeline.home / "broken"
     broken.mkdir()
@@ -45,8 +46,11 @@ def test_a_sandbox_that_cannot_start_ends_the_run_with_its_cure(copied):
     failed = pipeline.finish(pipeline.flow(), PYTHONPATH=str(broken))
     assert failed.status == 1
     assert "Traceback" not in failed.output
-    assert any("the sandbox cannot start" in error for error in error_lines(failed.output)), failed.output
+    errors = error_lines(failed.output)
+    assert errors
+    assert all("the sandbox cannot start" in error and "allow unprivileged" in error for error in errors)
     assert not pipeline.made("generate_rollouts")
+    assert not pipeline.made("evaluate")
 
 
 def test_a_tripped_guard_releases_nothing_and_a_gentler_run_reuses_the_rest(finished):
