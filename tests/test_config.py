@@ -222,3 +222,28 @@ def test_an_embedded_default_is_not_shared_between_endpoints() -> None:
 
 def test_the_grace_stays_below_what_a_spot_machine_gives() -> None:
     assert 0 < ComputeConfig().grace_seconds < 30
+
+
+@pytest.mark.parametrize("key", ["files", "hub", "python_docs"])
+def test_an_unknown_key_named_like_a_kind_of_source_is_named(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown key '{key}'"):
+        parse(SMALLEST, [f"{key}.x=1"])
+    with pytest.raises(ConfigError, match=f"unknown key 'data.{key}'"):
+        parse(SMALLEST, [f"data.{key}=1"])
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "pretrain.optimizer.muon_lr=nan",
+        "pretrain.optimizer.muon_lr=inf",
+        "dpo.beta=inf",
+        "model.rope_base=nan",
+        "model.softcap=0.0",
+        "model.mlp_ratio=0",
+        "model.qk_scale=nan",
+    ],
+)
+def test_numbers_that_cannot_train_are_refused(override: str) -> None:
+    with pytest.raises(ConfigError, match=override.partition("=")[0]):
+        parse(SMALLEST, [override])

@@ -270,3 +270,8 @@ def test_an_unknown_role_is_refused_by_name() -> None:
 def test_malformed_json_is_refused_with_the_place(entry: object) -> None:
     with pytest.raises(ConversationError, match="message 1"):
         from_json([{"role": "user", "content": "x"}, entry])
+
+
+def test_an_empty_conversation_has_no_prompt(tokenizer: Tokenizer) -> None:
+    with pytest.raises(ConversationError, match="empty"):
+        render_prompt([], tokenizer)

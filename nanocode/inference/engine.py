@@ -75,6 +75,8 @@ class Engine:
             raise ValueError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
         if not prompts:
             return []
+        if not all(prompts):
+            raise ValueError("a prompt needs at least one token")
         longest = max(len(prompt) for prompt in prompts)
         if longest >= self.context_tokens:
             raise ContextOverflow(f"the conversation has {longest} tokens, the model's context {self.context_tokens}")

@@ -57,3 +57,9 @@ def test_a_rate_is_always_shown_with_its_n() -> None:
     shown = Rate(3, 4).to_json()
     assert (shown["rate"], shown["hits"], shown["n"]) == (0.75, 3, 4)
     assert (shown["low"], shown["high"]) == Rate(3, 4).interval
+
+
+@pytest.mark.parametrize("n", range(1, 300, 7))
+def test_the_interval_reaches_the_ends_exactly(n: int) -> None:
+    assert Rate(0, n).interval[0] == 0.0
+    assert Rate(n, n).interval[1] == 1.0

@@ -42,7 +42,11 @@ def prompt(tokens: int, seed: int = 0) -> list[int]:
 
 @pytest.fixture(scope="module")
 def uncached(model: GPT, tokenizer: Tokenizer) -> Callable[[Sequence[int]], list[int]]:
-    """Greedy decoding without a cache: the whole model over the whole sequence for every token."""
+    return decode_without_cache(model, tokenizer)
+
+
+def decode_without_cache(model: GPT, tokenizer: Tokenizer) -> Callable[[Sequence[int]], list[int]]:
+    """Greedy decoding by running the whole model over the whole sequence for every token."""
     last = nnx.jit(lambda model, ids, at: model(ids)[0, at])
 
     def decode(start: Sequence[int]) -> list[int]:
@@ -63,6 +67,12 @@ def test_greedy_with_a_cache_equals_greedy_without(engine: Engine, uncached: Cal
     expected = uncached(prompt(tokens))
     assert engine.generate([prompt(tokens)], max_new_tokens=NEW) == [expected]
     assert len(expected) == min(NEW, CONTEXT - tokens)
+
+
+def test_value_embeddings_and_layer_scalars_decode_as_they_train(tiny_model: MakeModel, tokenizer: Tokenizer) -> None:
+    model = tiny_model(value_embeddings=True, layer_scalars=True)
+    expected = decode_without_cache(model, tokenizer)(prompt(17))
+    assert Engine(model, tokenizer).generate([prompt(17)], max_new_tokens=NEW) == [expected]
 
 
 def test_the_rows_beside_a_row_do_not_change_it(shallow: Engine) -> None:
@@ -191,3 +201,14 @@ def test_a_responder_refuses_output_that_is_no_message(tiny_model: MakeModel, to
     responder = ModelResponder(engine, max_new_tokens=NEW, temperature=0.0, seed=0)
     with pytest.raises(ConversationError, match="not closed"):
         responder.respond([Message("user", "hello")])
+
+
+def test_no_prompts_give_no_replies(shallow: Engine) -> None:
+    assert shallow.generate([], max_new_tokens=NEW) == []
+
+
+def test_an_empty_prompt_and_no_room_for_a_token_are_refused(shallow: Engine) -> None:
+    with pytest.raises(ValueError, match="at least one token"):
+        shallow.generate([[5], []], max_new_tokens=NEW)
+    with pytest.raises(ValueError, match="max_new_tokens must be at least 1"):
+        shallow.generate([[5]], max_new_tokens=0)

@@ -135,3 +135,8 @@ def test_the_depth_12_reference_ignores_a_width_of_ones_own() -> None:
     assert plain.muon_weight_decay == pytest.approx(0.28)
     assert wide.muon_weight_decay < 0.28
     assert wide.batch_tokens > plain.batch_tokens
+
+
+def test_a_width_below_the_channels_that_smear_reads_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"model\.width must be at least 24 with smear, not 16"):
+        shape(ModelConfig(depth=1, width=16, heads=1), 300)

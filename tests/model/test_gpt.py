@@ -41,10 +41,16 @@ def numpy_gpt(model: GPT, ids: np.ndarray, segments: np.ndarray | None = None) -
             if segments[t] == segments[t - 1]:
                 gate = 1 / (1 + np.exp(-plain[t, :24] @ parameters["smear"]["gate"]))
                 x[t] = plain[t] + parameters["smear"]["strength"] * gate * plain[t - 1]
+    embedded = x
     for layer in range(config.depth):
+        if config.layer_scalars:
+            x = parameters["stream_scale"][layer] * x + parameters["embedding_scale"][layer] * embedded
         attention, mlp = parameters["blocks"][layer]["attention"], parameters["blocks"][layer]["mlp"]
         h = numpy_norm(x)
         q, k, v = ((h @ attention[name]).reshape(tokens, config.heads, -1) for name in ("query", "key", "value"))
+        if config.value_embeddings and (config.depth - 1 - layer) % 2 == 0:
+            gate = 3 / (1 + np.exp(-h[:, :12] @ attention["value_gate"]))
+            v = v + gate[..., None] * parameters["value_embeddings"][layer // 2][ids].reshape(v.shape)
         q, k = (config.qk_scale * numpy_norm(numpy_rotate(y, config.rope_base)) for y in (q, k))
         scores = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(q.shape[-1])
         weights = np.exp(scores) * visible
@@ -56,7 +62,12 @@ def numpy_gpt(model: GPT, ids: np.ndarray, segments: np.ndarray | None = None) -
     return config.softcap * np.tanh(logits / config.softcap)
 
 
-@pytest.mark.parametrize("changes", [{}, {"tie_embeddings": True, "smear": False, "qk_scale": 1.0, "rope_base": 1e4}])
+NANOCHAT = {"value_embeddings": True, "layer_scalars": True, "depth": 3}
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, NANOCHAT, {"tie_embeddings": True, "smear": False, "qk_scale": 1.0, "rope_base": 1e4}]
+)
 @pytest.mark.parametrize("packed", [False, True])
 def test_logits_equal_an_independent_numpy_model(tiny_model: MakeModel, changes: dict, packed: bool) -> None:
     model = tiny_model(**changes)
@@ -169,7 +180,7 @@ def test_queries_and_keys_are_normed_after_rotation_then_scaled(tiny_model: Make
     """The root mean square of each head is qk_scale, whatever the weights are; values are left as they are."""
     model = tiny_model(qk_scale=1.5)
     x = 50 * jax.random.normal(jax.random.key(0), (1, 6, 32))
-    q, k, v = model.blocks[0].project(x, *rotary_tables(jnp.arange(6), 16, 100.0))
+    q, k, v = model.blocks[0].project(x, *rotary_tables(jnp.arange(6), 16, 100.0), None)
     for projected in (q, k):
         np.testing.assert_allclose(jnp.sqrt(jnp.mean(projected**2, axis=-1)), 1.5, rtol=1e-4)
     assert np.ptp(np.linalg.norm(v, axis=-1)) > 0.1

@@ -116,3 +116,27 @@ def test_a_surplus_weight_is_refused(saved: Path) -> None:
     save_file({**arrays, "blocks.0.attention.bias": np.zeros(3, np.float32)}, saved / "model.safetensors")
     with pytest.raises(ModelError, match="shapes"):
         load_model(saved)
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "null", '{"model": {"depth": 2}, "vocab_size": null}'])
+def test_a_description_of_another_type_is_refused_in_one_line(saved: Path, text: str) -> None:
+    (saved / "model.json").write_text(text)
+    with pytest.raises(ModelError) as caught:
+        load_model(saved)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int32])
+def test_weights_of_another_type_are_refused(saved: Path, dtype: type) -> None:
+    arrays = load_file(saved / "model.safetensors")
+    save_file({name: array.astype(dtype) for name, array in arrays.items()}, saved / "model.safetensors")
+    with pytest.raises(ModelError, match="shapes and types"):
+        load_model(saved)
+
+
+def test_heads_that_do_not_divide_the_width_are_a_model_error(saved: Path) -> None:
+    description = json.loads((saved / "model.json").read_text())
+    description["model"]["heads"] = 3
+    (saved / "model.json").write_text(json.dumps(description))
+    with pytest.raises(ModelError, match="does not divide"):
+        load_model(saved)

@@ -90,3 +90,21 @@ def test_a_failure_is_told_once_and_the_next_save_can_succeed(store: Any) -> Non
     checkpointer.save(2, state(2))
     checkpointer.close()
     assert store.saved == [2]
+
+
+@pytest.mark.parametrize(
+    "like",
+    [
+        np.ones((5, 3), np.float32),
+        np.ones((1, 3), np.float32),
+        np.ones((3, 2), np.float32),
+        np.ones((2, 3), np.float16),
+    ],
+    ids=["longer", "shorter", "transposed", "narrower type"],
+)
+def test_a_checkpoint_of_another_state_is_refused(store: Any, like: np.ndarray) -> None:
+    first = Checkpointer(store)
+    first.save(1, {"x": np.arange(6, dtype=np.float32).reshape(2, 3)})
+    first.close()
+    with pytest.raises(ValueError):  # Orbax refuses some of these itself
+        Checkpointer(store).restore({"x": like})
