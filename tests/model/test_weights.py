@@ -92,7 +92,7 @@ def rewrite(folder: Path, **changes: object) -> None:
 )
 def test_weights_of_another_shape_are_refused(saved: Path, changes: dict) -> None:
     rewrite(saved, **changes)
-    with pytest.raises(ModelError, match="the shapes that model"):
+    with pytest.raises(ModelError, match="the shapes and types that model"):
         load_model(saved)
 
 

@@ -94,13 +94,8 @@ def test_a_failure_is_told_once_and_the_next_save_can_succeed(store: Any) -> Non
 
 @pytest.mark.parametrize(
     "like",
-    [
-        np.ones((5, 3), np.float32),
-        np.ones((1, 3), np.float32),
-        np.ones((3, 2), np.float32),
-        np.ones((2, 3), np.float16),
-    ],
-    ids=["longer", "shorter", "transposed", "narrower type"],
+    [np.ones((5, 3), np.float32), np.ones((1, 3), np.float32), np.ones((3, 2), np.float32)],
+    ids=["longer", "shorter", "transposed"],
 )
 def test_a_checkpoint_of_another_state_is_refused(store: Any, like: np.ndarray) -> None:
     first = Checkpointer(store)
