@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 import optax
@@ -24,7 +25,7 @@ from nanocode.model.gpt import GPT
 from nanocode.model.weights import load_model, save_model
 from nanocode.tasks.registry import sample_tasks
 from nanocode.tokenizer import Tokenizer
-from nanocode.training.pairs import LogProbs, Pair, batch, plan
+from nanocode.training.pairs import LogProbs, Pair, batch, plan, row_tokens
 from nanocode.training.preference import DisplacementGuard, GuardTripped, pair_loss, score
 from nanocode.training.schedule import trapezoid
 from nanocode.training.stage import Running, run_training
@@ -110,7 +111,7 @@ def run(config: DpoConfig, evaluation: EvaluationConfig, seed: int, inputs: Inpu
         build_optimizer(config),
         lambda step: batch([pairs[index] for index in planned[step]], reference, context, tokenizer.pad),
         config.steps,
-        tokens_per_step=2 * config.batch_pairs * context,
+        tokens_per_step=round(fmean(_row_tokens(pairs, indices, context) for indices in planned)),
         label="dpo",
         running=running,
         observe=DisplacementGuard(config.max_chosen_drop_nats),
@@ -119,6 +120,11 @@ def run(config: DpoConfig, evaluation: EvaluationConfig, seed: int, inputs: Inpu
     running.say(f"dpo: validation tasks solved {retention['before']:.3f} -> {retention['after']:.3f}")
     save_model(trained.model, inputs.output)
     return trained.metrics | {"retention": retention}
+
+
+def _row_tokens(pairs: Sequence[Pair], indices: Sequence[int], context: int) -> int:
+    """Tokens that one batch computes, padding included."""
+    return 2 * len(indices) * max(row_tokens(pairs[index], context) for index in indices)
 
 
 def build_optimizer(config: DpoConfig) -> optax.GradientTransformation:

@@ -93,12 +93,19 @@ class Toolbox:
         self._files = Workspace.at(self.workspace)
 
     def execute(self, call: ToolCall) -> ToolResult:
-        """Run one call. Whatever is wrong with it, or goes wrong in it, becomes an ``error: `` result."""
+        """Run one call. Whatever is wrong with it, or goes wrong in it, becomes an ``error: `` result.
+
+        Raises SandboxUnavailable when the sandbox that is there breaks: what a model reads must not depend on that.
+        """
         try:
             self._check_arguments(call)
             self._check_policy(call)
             result = self._tools()[call.name](call.arguments)
-        except (ToolError, SandboxUnavailable) as error:
+        except ToolError as error:
+            result = ToolResult(f"error: {error}", ok=False)
+        except SandboxUnavailable as error:
+            if self.sandbox is not None:
+                raise
             result = ToolResult(f"error: {error}", ok=False)
         except OSError as error:
             result = ToolResult(f"error: {(error.strerror or 'the system refused').lower()}", ok=False)
