@@ -121,8 +121,8 @@ class FullPipeline(FlowSpec):
         shards = {split: [] for split in ("sft", "preference")}
         for task in sorted(inputs, key=lambda task: task.order):
             shards[task.split].append(task.rollouts)
-        self.conversations = pipeline.gather_rollouts(self.run(), "sft", shards["sft"], self.soul)
-        self.pairs = pipeline.gather_rollouts(self.run(), "preference", shards["preference"], self.soul)
+        self.conversations = pipeline.gather_rollouts(self.run(), "sft", shards["sft"])
+        self.pairs = pipeline.gather_rollouts(self.run(), "preference", shards["preference"])
         cards.data(current.card["data"], self.run(), self.conversations, self.pairs)
         self.next(self.sft)
 

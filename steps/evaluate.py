@@ -109,4 +109,4 @@ def _episode_line(decoding: str, episode: Episode) -> str:
         "stop_reason": episode.stop_reason,
         "messages": to_json(episode.conversation),
     }
-    return json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n"
+    return json.dumps(row, ensure_ascii=False) + "\n"

@@ -8,16 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nanocode.constitution.soul import Soul
-from nanocode.conversation import from_json
-from nanocode.evaluation.adherence import conversation_adherence
+from nanocode.constitution.rules import BEST_SCORE
+from nanocode.evaluation.intervals import Rate
 
 
 class NoData(ValueError):
     """Generation left nothing to train on."""
 
 
-def run(split: str, shards: Sequence[Path], soul_folder: Path, output: Path) -> dict[str, Any]:
+def run(split: str, shards: Sequence[Path], output: Path) -> dict[str, Any]:
     """Write ``conversations.jsonl`` (split sft) or ``pairs.jsonl`` (preference), sorted by id, and ``report.json``.
 
     The report adds up the shards' counts and, for SFT data, states each register's own SOUL adherence. Raises NoData.
@@ -28,15 +27,20 @@ def run(split: str, shards: Sequence[Path], soul_folder: Path, output: Path) -> 
     if not rows:
         raise NoData(f"no {split} data was accepted; dropped: {report.get('dropped', {})}")
     with (output / name).open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n" for row in rows)
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     if split == "sft":
-        soul = Soul.load(soul_folder / "SOUL.md")
         for register in ("stock", "soul"):
-            conversations = [from_json(row["messages"]) for row in rows if row["register"] == register]
-            report[f"adherence_{register}"] = conversation_adherence(conversations, soul)[0].to_json()
+            report[f"adherence_{register}"] = _adherence(rows, register).to_json()
     text = json.dumps(report, indent=2, sort_keys=True)
     (output / "report.json").write_text(text + "\n", encoding="utf-8")
     return report
+
+
+def _adherence(rows: Sequence[dict[str, Any]], register: str) -> Rate:
+    """How many conversations of a register kept the SOUL by the rules: a draft's first score, a revision's last."""
+    position = {"stock": 0, "soul": -1}[register]
+    scores = [row["provenance"]["critiques"][position]["rule_score"] for row in rows if row["register"] == register]
+    return Rate(sum(score == BEST_SCORE for score in scores), len(scores))
 
 
 def _lines(path: Path) -> list[str]:

@@ -278,4 +278,4 @@ def _write_pairs(
 
 def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n" for row in rows)
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

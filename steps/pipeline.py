@@ -366,12 +366,12 @@ def generate_rollouts(run: Run, shard: tuple[Split, int, int], tokenizer: str, s
     )
 
 
-def gather_rollouts(run: Run, split: Split, shards: Sequence[str], soul: str) -> str:
+def gather_rollouts(run: Run, split: Split, shards: Sequence[str]) -> str:
     def produce(making: Build) -> Mapping[str, Any]:
         from steps import gather_rollouts as stage
 
-        folders = [making.inputs[role] for role in sorted(making.inputs) if role != "soul"]
-        return stage.run(split, folders, making.inputs["soul"], making.output)
+        folders = [folder for _, folder in sorted(making.inputs.items())]
+        return stage.run(split, folders, making.output)
 
     numbered = {f"shard_{index:04}": shard for index, shard in enumerate(shards)}
     return run.make(
@@ -381,7 +381,7 @@ def gather_rollouts(run: Run, split: Split, shards: Sequence[str], soul: str) ->
             run.name(f"data-{split}"),
             "steps.gather_rollouts",
             {"split": split},
-            numbered | {"soul": soul},
+            numbered,
         ),
         produce,
     )
