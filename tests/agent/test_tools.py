@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nanocode.agent.files import ToolError
 from nanocode.agent.policy import Policy
-from nanocode.agent.sandbox import Limits, Sandbox
+from nanocode.agent.sandbox import Limits, Sandbox, SandboxUnavailable
 from nanocode.agent.tools import TOOLS, Toolbox, ToolLimits, ToolResult, capped
 from nanocode.conversation import Message, ToolCall, render, render_prompt
 from nanocode.tokenizer import Tokenizer
