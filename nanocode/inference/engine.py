@@ -22,6 +22,7 @@ from nanocode.model.gpt import GPT, rotary_tables
 from nanocode.tokenizer import Tokenizer
 
 _BUCKET_TOKENS = 64
+_BATCH_ROWS = 64  # at once: memory stays bounded, and rows of like length share a batch
 
 
 class Cache(NamedTuple):
@@ -80,23 +81,34 @@ class Engine:
         longest = max(len(prompt) for prompt in prompts)
         if longest >= self.context_tokens:
             raise ContextOverflow(f"the conversation has {longest} tokens, the model's context {self.context_tokens}")
+        replies: dict[int, list[int]] = {}
+        by_length = sorted(range(len(prompts)), key=lambda row: len(prompts[row]))
+        for first in range(0, len(prompts), _BATCH_ROWS):
+            chosen = by_length[first : first + _BATCH_ROWS]
+            tokens = self._generate(
+                self._state,
+                *self._padded(
+                    [prompts[row] for row in chosen], [row if streams is None else streams[row] for row in chosen]
+                ),
+                jax.random.key(seed),
+                np.float32(temperature or 1.0),
+                new_tokens=max_new_tokens,
+                greedy=temperature == 0.0,
+            )
+            replies |= zip(chosen, (_until_stop(row, self.tokenizer) for row in np.asarray(tokens)), strict=False)
+        return [replies[row] for row in range(len(prompts))]
+
+    def _padded(
+        self, prompts: Sequence[Sequence[int]], streams: Sequence[int]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """ids (B, P), lengths (B,) and streams (B,), B and P rounded up; rows of length 0 fill."""
         rows = 1 << (len(prompts) - 1).bit_length()
-        ids = np.full((rows, min(_bucket(longest), self.context_tokens)), self.tokenizer.pad, np.int32)
+        tokens = min(_bucket(max(len(prompt) for prompt in prompts)), self.context_tokens)
+        ids = np.full((rows, tokens), self.tokenizer.pad, np.int32)
         lengths, row_streams = np.zeros(rows, np.int32), np.zeros(rows, np.int32)
         for row, prompt in enumerate(prompts):
-            ids[row, : len(prompt)], lengths[row] = prompt, len(prompt)
-        row_streams[: len(prompts)] = streams if streams is not None else range(len(prompts))
-        tokens = self._generate(
-            self._state,
-            ids,
-            lengths,
-            row_streams,
-            jax.random.key(seed),
-            np.float32(temperature or 1.0),
-            new_tokens=max_new_tokens,
-            greedy=temperature == 0.0,
-        )
-        return [_until_stop(row, self.tokenizer) for row in np.asarray(tokens)[: len(prompts)]]
+            ids[row, : len(prompt)], lengths[row], row_streams[row] = prompt, len(prompt), streams[row]
+        return ids, lengths, row_streams
 
 
 class ModelResponder:
