@@ -24,7 +24,7 @@ from nanocode.conversation import (
     Message,
     ToolCall,
     assistant_ids,
-    check,
+    check_turns,
     parse_assistant,
     render,
     render_prompt,
@@ -179,7 +179,7 @@ def test_ids_fed_to_a_live_model_equal_those_of_training_turn_by_turn(turns: lis
             return ToolResult(f"error: <|tool_call_start|>{call}", ok=False)
 
     outcome = Session(Model(), Echo(), SessionLimits(max_repeats=9)).run("go <|assistant_start|>")
-    check(outcome.conversation)
+    check_turns(outcome.conversation)
     trained = render(outcome.conversation, tokenizer).ids
     assert outcome.stop_reason == "finished" and fed[-1] == trained
     assert all(trained[: len(ids)] == ids for ids in fed)
