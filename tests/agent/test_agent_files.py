@@ -191,10 +191,15 @@ def test_a_name_that_is_not_utf8_becomes_valid_text(root: Path) -> None:
 def test_a_very_deep_folder_does_not_break_the_walk(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "top.py").write_bytes(b"x")
     monkeypatch.chdir(root)
-    for _ in range(1_500):
+    depth = 1_500
+    for _ in range(depth):
         Path("d").mkdir()
         os.chdir("d")
-    assert [name for name, _ in Workspace.at(root).files(PurePosixPath("."), frozenset())] == ["top.py"]
+    found = [name for name, _ in Workspace.at(root).files(PurePosixPath("."), frozenset())]
+    for _ in range(depth):  # pytest's own clean-up recurses, and would fail on it in a later session
+        os.chdir("..")
+        Path("d").rmdir()
+    assert found == ["top.py"]
 
 
 @given(st.text(max_size=40))
