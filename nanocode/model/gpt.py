@@ -193,12 +193,20 @@ class GPT(nnx.Module):
         """(B, T) ids -> (B, T, C) normed embeddings, not yet smeared."""
         return norm(self.embedding[...].astype(self.dtype)[ids])
 
+    @property
+    def head(self) -> jax.Array:
+        """(V, C) float32: the output table, V padded. When tied, the embedding's."""
+        return self.embedding[...] if self.config.tie_embeddings else self.unembedding[...]
+
+    def final(self, x: jax.Array) -> jax.Array:
+        """(..., C) stream of `hidden` -> (..., C), ready for the product with `head`."""
+        return norm(x)
+
     def unembed(self, x: jax.Array) -> jax.Array:
         """(..., C) -> (..., vocab_size) float32 logits: padding cropped, softcap on the *output* (not on attention
         scores).
         """
-        table = self.embedding if self.config.tie_embeddings else self.unembedding
-        logits = linear(norm(x), table[...].T)[..., : self.vocab_size].astype(jnp.float32)
+        logits = linear(self.final(x), self.head.T)[..., : self.vocab_size].astype(jnp.float32)
         return self.config.softcap * jnp.tanh(logits / self.config.softcap)
 
     def hidden(self, ids: jax.Array, segments: jax.Array | None = None) -> jax.Array:
