@@ -26,9 +26,9 @@ from flax import nnx
 
 from nanocode import config as configs
 from nanocode.model.gpt import GPT
-from nanocode.training.loop import initial_state, make_step
 from nanocode.training.losses import Batch, language_model_loss
 from nanocode.training.optimizer import build_optimizer
+from nanocode.training.step import initial_state, make_step
 
 
 def main() -> None:

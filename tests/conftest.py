@@ -59,7 +59,7 @@ def tiny_model() -> Callable[..., GPT]:
     from flax import nnx
 
     from nanocode.model.gpt import GPT
-    from nanocode.training.loop import with_parameters
+    from nanocode.training.step import with_parameters
 
     def make(seed: int = 0, **changes: object) -> GPT:
         model = nnx.eval_shape(lambda: GPT(tiny_model_config(**changes), VOCAB_SIZE, nnx.Rngs(0)))

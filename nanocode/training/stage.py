@@ -10,8 +10,9 @@ import optax
 
 from nanocode.model.gpt import GPT
 from nanocode.training.checkpoint import Checkpointer, Store
-from nanocode.training.loop import Loss, Report, initial_state, make_step, train, with_parameters
+from nanocode.training.loop import Report, train
 from nanocode.training.progress import Progress
+from nanocode.training.step import Loss, initial_state, make_step, with_parameters
 
 
 @dataclass(frozen=True)

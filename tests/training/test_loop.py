@@ -13,18 +13,10 @@ from flax import nnx
 from nanocode.config import OptimizerConfig
 from nanocode.model.gpt import GPT
 from nanocode.training.checkpoint import Checkpointer
-from nanocode.training.loop import (
-    Interrupted,
-    Report,
-    TrainingError,
-    TrainState,
-    initial_state,
-    make_step,
-    train,
-    with_parameters,
-)
+from nanocode.training.loop import Interrupted, Report, TrainingError, train
 from nanocode.training.losses import Batch, language_model_loss
 from nanocode.training.optimizer import build_optimizer
+from nanocode.training.step import TrainState, initial_state, make_step, with_parameters
 
 MakeModel = Callable[..., GPT]
 STEPS = 6

@@ -12,9 +12,10 @@ from flax import nnx
 from nanocode.config import ModelConfig
 from nanocode.conversation import Rendered
 from nanocode.model.gpt import GPT
-from nanocode.training.loop import Report, initial_state, make_step, train
+from nanocode.training.loop import Report, train
 from nanocode.training.pairs import Pair, batch
 from nanocode.training.preference import DisplacementGuard, GuardTripped, pair_loss, score, wins
+from nanocode.training.step import initial_state, make_step
 
 CONTEXT, VOCAB, PAD = 16, 64, 0
 CONFIG = ModelConfig(depth=1, width=32, heads=2, context_tokens=CONTEXT, tie_embeddings=True, dtype="float32")
