@@ -237,6 +237,14 @@ class ComputeConfig(Section):
     checkpoint_every_seconds: float = Field(30.0, gt=0)
     keep_checkpoints: int = Field(2, ge=1)
     grace_seconds: float = Field(25.0, gt=0)
+    mesh_data: int | None = not_identity(
+        None, ge=1, description="devices that share the rows, weights repeated; left out: all that the others leave"
+    )
+    mesh_fsdp: int = not_identity(1, ge=1, description="devices that share the rows and the weights")
+    mesh_tensor: int = not_identity(1, ge=1, description="devices that share each matrix product (heads, MLP width)")
+    device_batch_rows: int | None = not_identity(
+        None, ge=1, description="rows that a device computes at once, the rest is accumulated; left out: all of them"
+    )
 
 
 class StoreConfig(Section):
