@@ -1,7 +1,8 @@
-"""Causal attention for training and prefill: one signature, the implementation chosen by platform and shape.
+"""Causal attention for training and prefill: one signature, the implementation chosen by platform, type and shape.
 
-All take q, k, v (B, T, H, D), already normed and rotated, and optional `segments` (B, T): a query sees the keys at or
-before its own position that share its segment. Softmax scale 1/sqrt(D), accumulated in float32.
+All take q (B, T, H, D), already normed and rotated, k and v (B, T, Hkv, D) with Hkv dividing H (query head h reads key
+head h // (H / Hkv)), optional `segments` (B, T) and an optional `window`: a query sees itself and the keys before it
+that share its segment and lie at most `window` positions back. Softmax scale 1/sqrt(D), accumulated in float32.
 """
 
 from __future__ import annotations
@@ -12,22 +13,36 @@ import jax.numpy as jnp
 _QUERY_BLOCK = 64
 
 
-def causal_attention(q: jax.Array, k: jax.Array, v: jax.Array, segments: jax.Array | None = None) -> jax.Array:
+def causal_attention(
+    q: jax.Array, k: jax.Array, v: jax.Array, segments: jax.Array | None = None, window: int | None = None
+) -> jax.Array:
     """(B, T, H, D) -> (B, T, H, D)."""
-    return blockwise_attention(q, k, v, segments)
+    if window is not None and window >= q.shape[1] - 1:
+        window = None
+    return blockwise_attention(q, k, v, segments, window)
 
 
-def blockwise_attention(q: jax.Array, k: jax.Array, v: jax.Array, segments: jax.Array | None = None) -> jax.Array:
-    """Query blocks over only the keys at or before them: the upper triangle is never computed."""
+def blockwise_attention(
+    q: jax.Array, k: jax.Array, v: jax.Array, segments: jax.Array | None = None, window: int | None = None
+) -> jax.Array:
+    """Query blocks over only the keys they can see: neither the upper triangle nor what lies left of the window is
+    computed.
+    """
     tokens, scale = q.shape[1], q.shape[-1] ** -0.5
+    if k.shape[2] != q.shape[2]:
+        k, v = (jnp.repeat(x, q.shape[2] // x.shape[2], axis=2) for x in (k, v))
     q, k, v = (x.transpose(0, 2, 1, 3) for x in (q * scale, k, v))  # (B, H, T, D)
     out = []
     for start in range(0, tokens, _QUERY_BLOCK):
         stop = min(start + _QUERY_BLOCK, tokens)
-        visible = jnp.arange(start, stop)[:, None] >= jnp.arange(stop)[None, :]
+        first = 0 if window is None else max(0, start - window)
+        queries, keys = jnp.arange(start, stop)[:, None], jnp.arange(first, stop)[None, :]
+        visible = queries >= keys
+        if window is not None:
+            visible = visible & (queries - keys <= window)
         if segments is not None:
-            visible = visible & (segments[:, None, start:stop, None] == segments[:, None, None, :stop])
-        scores = jnp.einsum("bhqd,bhkd->bhqk", q[:, :, start:stop], k[:, :, :stop]).astype(jnp.float32)
+            visible = visible & (segments[:, None, start:stop, None] == segments[:, None, None, first:stop])
+        scores = jnp.einsum("bhqd,bhkd->bhqk", q[:, :, start:stop], k[:, :, first:stop]).astype(jnp.float32)
         weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1).astype(v.dtype)
-        out.append(jnp.einsum("bhqk,bhkd->bhqd", weights, v[:, :, :stop]))
+        out.append(jnp.einsum("bhqk,bhkd->bhqd", weights, v[:, :, first:stop]))
     return jnp.concatenate(out, axis=2).transpose(0, 2, 1, 3)
