@@ -49,6 +49,32 @@ def _plain(value: Any) -> Any:
     return value
 
 
+FilterAction = Literal["off", "count", "redact", "drop"]
+
+
+class FilterConfig(Section):
+    """What happens to a document in which a rule of `nanocode.data.filters` finds something.
+
+    off: not looked for; count: counted and left as it is; redact: replaced by a placeholder; drop: the whole document.
+    """
+
+    private_key: FilterAction = "redact"
+    aws_key: FilterAction = "redact"
+    github_token: FilterAction = "redact"
+    slack_token: FilterAction = "redact"
+    google_key: FilterAction = "redact"
+    jwt: FilterAction = "redact"
+    assigned_secret: FilterAction = Field("redact", description="a random-looking string given to a name like password")
+    email: FilterAction = "redact"
+    ipv4: FilterAction = Field("redact", description="public addresses; private and reserved ones are nobody's")
+    phone: FilterAction = "redact"
+    credit_card: FilterAction = Field("redact", description="numbers of an issuer whose Luhn digit is right")
+
+
+# The library's contact addresses credit its authors, who published them with it; examples are the rest.
+PUBLISHED_LIBRARY = FilterConfig(email="count", ipv4="count", phone="count", credit_card="count")
+
+
 class Source(Section):
     """What every source has. `register` says under which bits-per-byte figure its held-out documents count."""
 
@@ -56,6 +82,7 @@ class Source(Section):
     register_as: Literal["text", "code"]
     weight: float = Field(1.0, gt=0, description="share of the training tokens, relative to the other sources")
     max_bytes: int | None = Field(None, gt=0, description="stop after this many bytes of kept text")
+    filters: FilterConfig = FilterConfig()
 
 
 class PythonDocsSource(Source):
@@ -63,6 +90,7 @@ class PythonDocsSource(Source):
 
     kind: Literal["python_docs"]
     register_as: Literal["text", "code"] = "text"
+    filters: FilterConfig = PUBLISHED_LIBRARY
 
 
 class PythonStdlibSource(Source):
@@ -70,33 +98,82 @@ class PythonStdlibSource(Source):
 
     kind: Literal["python_stdlib"]
     register_as: Literal["text", "code"] = "code"
+    filters: FilterConfig = PUBLISHED_LIBRARY
 
 
-class FilesSource(Source):
-    """Files by glob (local, s3://, gs://): .parquet and .jsonl hold a document a row, in `text_column`, others one."""
+class TableSource(Source):
+    """Rows with a text column, and possibly a column with each document's own licence."""
+
+    text_column: str = "text"
+    licence: str = Field(description="of the collection; of every document in it unless there is a licence_column")
+    licence_column: str | None = Field(None, description="column with a document's licence, a string or a list of them")
+    licences: tuple[str, ...] = Field(
+        (), description="licences let through, case aside; all of a document's must be among them. Empty: any"
+    )
+
+    @model_validator(mode="after")
+    def _allowing_needs_a_column(self) -> TableSource:
+        if self.licences and self.licence_column is None:
+            raise ValueError("licences needs licence_column: it says where a document's licence stands")
+        return self
+
+
+class FilesSource(TableSource):
+    """Files by glob (local, s3://, gs://): .parquet and .jsonl (also .gz, .zst) hold a document a row, others one."""
 
     kind: Literal["files"]
     glob: str
-    text_column: str = "text"
-    licence: str
 
 
-class HubSource(Source):
+class HubSource(TableSource):
     """A Hugging Face dataset, streamed."""
 
     kind: Literal["hub"]
     dataset: str
     subset: str | None = None
     split: str = "train"
-    text_column: str = "text"
-    licence: str
-    revision: str = Field(description="commit hash of the dataset: a moving branch cannot be audited")
+    data_files: tuple[str, ...] = Field((), description="read these files of the dataset alone (names or globs)")
+    revision: str = Field(
+        pattern=r"^[0-9a-f]{40}$", description="commit hash of the dataset: a moving branch cannot be audited"
+    )
 
 
 AnySource = Annotated[
     PythonDocsSource | PythonStdlibSource | FilesSource | HubSource,
     Field(discriminator="kind"),
 ]
+
+
+class EvaluationSet(Section):
+    """Texts that must not be trained on. `sha256` pins their content, which therefore decides the shards.
+
+    files: every .jsonl (also .gz, .zst), .parquet or text file that a local glob finds, rows by their `text_columns`.
+    tasks: the prompts of `tasks` evaluation tasks of the built-in families.
+    """
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
+    kind: Literal["files", "tasks"] = "files"
+    glob: str | None = None
+    text_columns: tuple[str, ...] = Field(("text",), min_length=1, description="joined into one text per item")
+    tasks: int = Field(256, ge=1)
+    seed: int = Field(0, ge=0)
+    sha256: str = Field(description="of the items; a wrong one is refused with the right one")
+
+    @model_validator(mode="after")
+    def _files_have_a_glob(self) -> EvaluationSet:
+        if (self.glob is not None) != (self.kind == "files"):
+            raise ValueError("an evaluation set of kind 'files' needs a glob, and no other kind takes one")
+        return self
+
+
+class DecontaminationConfig(Section):
+    """Overlap by runs of `words` words with every item; coverage is the share of an item's words in such runs."""
+
+    sets: tuple[EvaluationSet, ...] = ()
+    words: int = Field(13, ge=4, description="words of a run; an item that is shorter is compared whole")
+    min_words: int = Field(8, ge=1, description="items shorter than this say nothing and are counted as unchecked")
+    min_coverage: float = Field(0.5, gt=0, le=1, description="from which a document counts as contaminated")
+    action: Literal["drop", "report"] = "drop"
 
 
 class DataConfig(Section):
@@ -107,13 +184,17 @@ class DataConfig(Section):
     )
     min_document_bytes: int = Field(64, ge=1)
     max_document_bytes: int = Field(1_000_000, ge=1)
-    shard_bytes: int = Field(64_000_000, ge=1_000, description="uncompressed text per parquet shard")
+    shard_bytes: int = Field(64_000_000, ge=1_000, description="text after which the shards of both splits are closed")
+    decontamination: DecontaminationConfig = DecontaminationConfig()
+    workers: int = not_identity(1, ge=1, description="processes that filter a source's documents")
+    max_attempts: int = not_identity(6, ge=1, description="of a read from the network, without progress between")
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> DataConfig:
-        names = [source.name for source in self.sources]
-        if len(set(names)) != len(names):
-            raise ValueError("two data.sources share a name")
+        for what, named in (("sources", self.sources), ("decontamination.sets", self.decontamination.sets)):
+            names = [each.name for each in named]
+            if len(set(names)) != len(names):
+                raise ValueError(f"two data.{what} share a name")
         return self
 
 
@@ -125,42 +206,107 @@ class TokenizerConfig(Section):
 
 
 class ModelConfig(Section):
-    """`depth` is the one dial; what is left out follows from it by the recipe's rules (`nanocode.model.depth`)."""
+    """`depth` is the one dial: what is left out follows from it by the recipe's rules (`nanocode.model.depth`).
+
+    The defaults below are nanochat's; `recipe = "nanocode"` takes the values of `_NANOCODE` where they differ.
+    """
 
     recipe: Literal["nanochat", "nanocode"] = "nanochat"
     depth: int = Field(ge=1)
     width: int | None = Field(None, ge=8)
     heads: int | None = Field(None, ge=1)
+    kv_heads: int | None = Field(None, ge=1, description="heads of keys and values, shared by groups; left out: heads")
     context_tokens: int = Field(2_048, ge=16)
+    window_pattern: str = Field(
+        "SSSL",
+        pattern="^[SL]+$",
+        description="repeated over the layers: L sees the whole context, S a quarter of it; the last layer is always L",
+    )
+    mask_documents: bool = Field(False, description="documents packed into one row cannot see each other")
     rope_base: float = Field(100_000.0, gt=1)
     qk_scale: float = Field(1.2, gt=0, description="factor on q and on k after QK-norm (nanochat: 1.2, nanocode: 1)")
+    norm_epsilon: float = Field(1.1920929e-07, gt=0, description="nanochat: float32's own, for every activation type")
     mlp_ratio: int = Field(4, ge=1)
     softcap: float = Field(15.0, gt=0, description="logits = softcap * tanh(logits / softcap)")
     tie_embeddings: bool = False
     value_embeddings: bool = Field(
-        False, description="add a gated embedding of the token to every second layer's values"
+        True, description="add a gated embedding of the token to every second layer's values (nanochat)"
     )
-    layer_scalars: bool = Field(False, description="learnt weights of the stream and of the embeddings at each layer")
+    layer_scalars: bool = Field(True, description="learnt weights of the stream and of the embeddings at each layer")
     smear: bool = Field(True, description="mix each token's embedding with its predecessor's, gated (nanochat)")
+    backout: bool = Field(True, description="take a learnt share of the middle of the stream off its end (nanochat)")
+    embedding_stddev: float = Field(0.8, gt=0, description="at the start; left out with tied embeddings: 0.02")
+    unembedding_stddev: float = Field(0.001, gt=0, description="of an untied output table, at the start")
+    mlp_init_factor: float = Field(0.4, gt=0, description="of the MLP's first matrix, relative to attention's")
     dtype: Literal["float32", "bfloat16"] = Field("bfloat16", description="of activations; parameters are float32")
+    attention: Literal["auto", "splash", "cudnn", "xla", "blockwise"] = not_identity(
+        "auto", description="auto: by platform, type and shape (`nanocode.model.attention`)"
+    )
+    remat: Literal["none", "block", "matmuls"] = not_identity(
+        "none", description="what a backward pass computes again: whole blocks, or all of them but matrix products"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_recipe(cls, values: Any) -> Any:
+        """Fields left out take the recipe's values, so that a validated config says everything."""
+        if not isinstance(values, Mapping):
+            return values
+        filled = dict(_NANOCODE) if values.get("recipe") == "nanocode" else {}
+        if values.get("tie_embeddings") is True:
+            # A tied table is the output matrix too: small, the first loss is near ln V; it is normed on the way in.
+            filled["embedding_stddev"] = 0.02
+        return filled | dict(values)
+
+
+_NANOCODE: dict[str, Any] = {
+    "window_pattern": "L",
+    "rope_base": 10_000.0,
+    "qk_scale": 1.0,
+    "norm_epsilon": 1e-6,
+    "value_embeddings": False,
+    "layer_scalars": False,
+    "smear": False,
+    "backout": False,
+    "embedding_stddev": 1.0,
+    "mlp_init_factor": 1.0,
+}
 
 
 class OptimizerConfig(Section):
-    """Muon for the matrices of the blocks, AdamW for the rest."""
+    """Muon for the matrices of the blocks, AdamW in groups for the rest.
 
-    muon_lr: float = Field(0.02, ge=0)
-    muon_momentum: float = Field(0.95, ge=0, lt=1)
+    What is left out follows from the recipe (`nanocode.training.recipes`).
+    """
+
+    recipe: Literal["plain", "nanochat", "nanocode"] = Field(
+        "plain", description="plain: Muon without its additions and one AdamW; else as that project has it"
+    )
+    muon_lr: float | None = Field(None, ge=0)
+    muon_momentum: float | None = Field(None, ge=0, lt=1)
+    muon_momentum_start: float | None = Field(None, ge=0, lt=1, description="at the first step")
+    muon_momentum_end: float | None = Field(None, ge=0, lt=1, description="after the warm-down of the rate")
+    muon_momentum_warmup_steps: int | None = Field(None, ge=0, description="from muon_momentum_start to muon_momentum")
+    muon_iteration: Literal["polar_express", "newton_schulz"] | None = Field(None, description="how to orthogonalise")
+    muon_bfloat16: bool | None = Field(None, description="orthogonalise in bfloat16, not in the parameters' type")
+    muon_equalise: bool | None = Field(None, description="MuonEq: bring the rows to one norm before")
+    muon_rescale: bool | None = Field(None, description="Muon+: to the norm of a semi-orthogonal matrix after")
+    muon_normalise: bool | None = Field(None, description="NorMuon: divide lines by their running mean square")
+    muon_normalise_beta2: float | None = Field(None, ge=0, lt=1)
     muon_weight_decay: float | None = Field(None, ge=0, description="left out: by the depth in pretraining, else 0")
-    embedding_lr: float = Field(0.3, ge=0)
-    unembedding_lr: float = Field(0.008, ge=0)
-    scalar_lr: float = Field(0.2, ge=0)
-    adam_beta1: float = Field(0.8, ge=0, lt=1)
-    adam_beta2: float = Field(0.95, ge=0, lt=1)
-    adam_epsilon: float = Field(1e-10, gt=0)
-    adam_weight_decay: float = Field(0.0, ge=0)
-    warmup_steps: int = Field(0, ge=0)
-    warmdown_fraction: float = Field(0.5, ge=0, le=1, description="share of the steps over which the rate falls")
-    final_lr_fraction: float = Field(0.0, ge=0, le=1)
+    muon_cautious: bool | None = Field(None, description="decay only what the step shrinks anyway")
+    muon_decay_schedule: Literal["constant", "cosine"] | None = Field(None, description="cosine: to 0 over the run")
+    embedding: AdamGroupConfig = AdamGroupConfig()
+    unembedding: AdamGroupConfig = AdamGroupConfig()
+    value_embeddings: AdamGroupConfig = AdamGroupConfig()
+    stream_scale: AdamGroupConfig = AdamGroupConfig()
+    embedding_scale: AdamGroupConfig = AdamGroupConfig()
+    smear_backout: AdamGroupConfig = AdamGroupConfig()
+    warmup_steps: int | None = Field(None, ge=0)
+    warmdown_fraction: float | None = Field(
+        None, ge=0, le=1, description="share of the steps over which the rate falls"
+    )
+    final_lr_fraction: float | None = Field(None, ge=0, le=1)
 
 
 class PretrainConfig(Section):
@@ -355,8 +501,12 @@ _SOURCE_KINDS = {"python_docs", "python_stdlib", "files", "hub"}
 def _fields_at(location: Sequence[Any]) -> set[str]:
     """The valid keys of the section at `location`; within data.sources, those of every kind of source."""
     if list(location[:2]) == ["data", "sources"]:
+        if "filters" in location:
+            return set(FilterConfig.model_fields)
         kinds = (PythonDocsSource, PythonStdlibSource, FilesSource, HubSource)
         return {name for kind in kinds for name in kind.model_fields}
+    if list(location[:3]) == ["data", "decontamination", "sets"]:
+        return set(EvaluationSet.model_fields)
     section: Any = Config
     for part in location:
         info = section.model_fields.get(str(part))
