@@ -273,6 +273,18 @@ _NANOCODE: dict[str, Any] = {
 }
 
 
+class AdamGroupConfig(Section):
+    """One group of AdamW; what is left out follows from the recipe (`nanocode.training.recipes`)."""
+
+    lr: float | None = Field(None, ge=0)
+    beta1: float | None = Field(None, ge=0, lt=1)
+    beta2: float | None = Field(None, ge=0, lt=1)
+    epsilon: float | None = Field(None, gt=0)
+    weight_decay: float | None = Field(None, ge=0)
+    width_scaled: bool | None = Field(None, description="rate times (width / 768)^-1/2")
+    batch_scaled: bool | None = Field(None, description="rate times the factor that follows from the batch")
+
+
 class OptimizerConfig(Section):
     """Muon for the matrices of the blocks, AdamW in groups for the rest.
 
@@ -309,11 +321,25 @@ class OptimizerConfig(Section):
     final_lr_fraction: float | None = Field(None, ge=0, le=1)
 
 
+class GuardConfig(Section):
+    """When training returns to its last good checkpoint and leaves the suspect batches out."""
+
+    spike_deviations: float = Field(
+        12.0, gt=0, description="a loss so many mean deviations above its running mean is a fault ..."
+    )
+    spike_nats: float = Field(0.5, gt=0, description="... if it is also this far above")
+    max_returns: int = not_identity(3, ge=0, description="after so many, the next fault ends the stage")
+
+
 class PretrainConfig(Section):
     steps: int | None = Field(None, ge=1, description="optimizer steps; left out, they follow from the depth")
     batch_tokens: int | None = Field(None, ge=16, description="tokens a step; left out, they follow from the depth")
     optimizer: OptimizerConfig = OptimizerConfig()
     samples: int = Field(4, ge=0, le=8, description="continuations written beside the model")
+    guard: GuardConfig = GuardConfig()
+    eval_every_steps: int | None = not_identity(None, ge=1, description="held-out bits per byte during training")
+    eval_bytes: int = not_identity(200_000, gt=0, description="of each source, for eval_every_steps")
+    sample_every_steps: int | None = not_identity(None, ge=1, description="continuations in the log")
 
 
 class SftConfig(Section):
@@ -321,6 +347,7 @@ class SftConfig(Section):
     batch_tokens: int = Field(2**19, ge=16)
     optimizer: OptimizerConfig = OptimizerConfig()
     stock_fraction: float = Field(0.5, ge=0, le=1, description="share of conversations in the stock register")
+    guard: GuardConfig = GuardConfig()
 
 
 class DpoConfig(Section):
@@ -332,6 +359,7 @@ class DpoConfig(Section):
     adam_beta1: float = Field(0.9, ge=0, lt=1)
     adam_beta2: float = Field(0.95, ge=0, lt=1)
     warmup_steps: int = Field(5, ge=0)
+    guard: GuardConfig = GuardConfig()
     max_chosen_drop_nats: float = Field(2.0, gt=0, description="stop when the mean chosen log-prob falls this far")
     retention_tasks: int = Field(
         64, ge=0, description="validation tasks generated before and after; 0: no retention gate"
@@ -380,9 +408,18 @@ class EvaluationConfig(Section):
 class ComputeConfig(Section):
     """How a run is carried out. None of it enters a cache key."""
 
-    checkpoint_every_seconds: float = Field(30.0, gt=0)
+    checkpoint_every_seconds: float = Field(30.0, gt=0, description="the first saves of a stage come sooner")
     keep_checkpoints: int = Field(2, ge=1)
     grace_seconds: float = Field(25.0, gt=0)
+    log_every_seconds: float = not_identity(5.0, ge=0, description="a line of a training stage's log")
+    measure_ceiling: bool = not_identity(
+        False, description="time a matrix product and log the share of it, where no peak of the device is known"
+    )
+    profile_steps: str | None = not_identity(
+        None, pattern=r"^[1-9]\d*:[1-9]\d*$", description="first:last step to profile with jax.profiler"
+    )
+    compilation_cache: bool = not_identity(True, description="keep compiled programs in the workspace")
+    trackers: tuple[Literal["tensorboard", "wandb"], ...] = not_identity((), description="each is an extra to install")
     mesh_data: int | None = not_identity(
         None, ge=1, description="devices that share the rows, weights repeated; left out: all that the others leave"
     )
