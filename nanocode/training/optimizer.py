@@ -1,106 +1,143 @@
-"""Muon for the matrices inside the blocks, AdamW for the rest, as Optax transformations.
+"""Muon for the matrices inside the blocks, AdamW in groups for the rest: one Optax transformation of the whole tree.
 
-Muon (Jordan et al., 2024): Nesterov momentum, then the nearest semi-orthogonal matrix, found by the Polar Express
-iteration (Amsel et al., arXiv 2505.16932; coefficients as nanochat uses them). Kernels here are (in, out), torch's are
-(out, in): the rate factor sqrt(max(1, out/in)) is nanochat's sqrt(max(1, rows/cols)).
+Which parameter belongs to which group is `label`; what a group's numbers are, `nanocode.training.recipes`.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import optax
 
 from nanocode.config import OptimizerConfig
-from nanocode.training.schedule import trapezoid
-
-POLAR_EXPRESS = (
-    (8.156554524902461, -22.48329292557795, 15.878769915207462),
-    (4.042929935166739, -2.808917465908714, 0.5000178451051316),
-    (3.8916678022926607, -2.772484153217685, 0.5060648178503393),
-    (3.285753657755655, -2.3681294933425376, 0.46449024233003106),
-    (2.3465413258596377, -1.7097828382687081, 0.42323551169305323),
+from nanocode.training.muon import (
+    NEWTON_SCHULZ,
+    POLAR_EXPRESS,
+    decay_weights,
+    equalise_rows,
+    nesterov,
+    normuon,
+    orthogonal,
+    rescale,
+    scale_by_shape,
 )
+from nanocode.training.recipes import AdamSettings, OptimizerSettings, resolve
+from nanocode.training.schedule import Schedule, constant, half_cosine, momentum_ramp, trapezoid
+from nanocode.training.stacks import ShardStack, over_stacks
+
+_MATRIX = "matrix"
+_GROUPS = {
+    "embedding": "embedding",
+    "unembedding": "unembedding",
+    "value_embeddings": "value_embeddings",
+    "stream_scale": "stream_scale",
+    "embedding_scale": "embedding_scale",
+    "smear": "smear_backout",
+    "backout_strength": "smear_backout",
+}
+_ITERATIONS = {"polar_express": POLAR_EXPRESS, "newton_schulz": NEWTON_SCHULZ}
+_REFERENCE_WIDTH = 768
 
 
-class MuonState(NamedTuple):
-    momentum: optax.Updates
+def label(path: tuple[Any, ...], leaf: jax.Array) -> str:
+    """The one optimizer group of a parameter, by its path: ``matrix``, or the name of a group of AdamW.
+
+    Raises ValueError for a parameter that no group is meant for.
+    """
+    names = [str(getattr(key, "key", getattr(key, "name", key))) for key in path]
+    if names[0] == "blocks" and leaf.ndim >= 2:
+        return _MATRIX
+    if names[0] not in _GROUPS:
+        raise ValueError(f"parameter {'.'.join(names)} {leaf.shape} belongs to no optimizer group: give it one in label")
+    return _GROUPS[names[0]]
 
 
-def orthogonalise(stack: jax.Array) -> jax.Array:
-    """The nearest semi-orthogonal matrix of each (in, out) matrix in a (N, in, out) stack."""
-    wide = stack.shape[-2] > stack.shape[-1]
-    x = stack.swapaxes(-1, -2) if wide else stack
-    x = x / (1.01 * jnp.linalg.norm(x, axis=(-2, -1), keepdims=True) + 1e-6)
-    for a, b, c in POLAR_EXPRESS:
-        gram = x @ x.swapaxes(-1, -2)
-        x = a * x + (b * gram + c * gram @ gram) @ x
-    return x.swapaxes(-1, -2) if wide else x
+def build_optimizer(
+    config: OptimizerConfig,
+    steps: int,
+    lr_factor: float = 1.0,
+    *,
+    stack_multiple: int = 1,
+    shard_stack: ShardStack = lambda stack: stack,
+) -> optax.GradientTransformation:
+    """One optimizer over the whole parameter tree (a pure dict); its updates are to be added to the parameters.
 
+    Rates are times `lr_factor` (the batch's) where the group says so, and follow the trapezoid over `steps`. The width
+    that rates scale with is read off the embedding table. On a mesh, `stack_multiple` is the number of devices that
+    share the orthogonalisation and `shard_stack` lays the first axis of a stack out over them.
+    """
+    settings = resolve(config)
 
-def scale_by_muon(momentum: float) -> optax.GradientTransformation:
-    """Orthogonalised Nesterov momentum, times sqrt(max(1, out/in)). Matrices of one shape go through as one stack."""
+    def over(parameters: optax.Params) -> optax.GradientTransformation:
+        width = parameters["embedding"].shape[-1]
+        groups = {name: _adamw(getattr(settings, name), settings, steps, lr_factor, width) for name in _GROUPS.values()}
+        groups[_MATRIX] = _muon(settings, steps, lr_factor, stack_multiple, shard_stack)
+        return optax.partition(groups, lambda tree: jax.tree.map_with_path(label, tree))
 
-    def init(parameters: optax.Params) -> MuonState:
-        return MuonState(jax.tree.map(jnp.zeros_like, parameters))
+    def init(parameters: optax.Params) -> optax.OptState:
+        return over(parameters).init(parameters)
 
     def update(
-        gradients: optax.Updates, state: MuonState, parameters: optax.Params | None = None
-    ) -> tuple[optax.Updates, MuonState]:
-        del parameters
-        buffer = jax.tree.map(lambda m, g: momentum * m + (1 - momentum) * g, state.momentum, gradients)
-        nesterov = jax.tree.map(lambda m, g: momentum * m + (1 - momentum) * g, buffer, gradients)
-        leaves, structure = jax.tree.flatten(nesterov)
-        by_shape: dict[tuple[int, ...], list[int]] = {}
-        for index, leaf in enumerate(leaves):
-            by_shape.setdefault(leaf.shape, []).append(index)
-        for (fan_in, fan_out), indices in by_shape.items():
-            stack = orthogonalise(jnp.stack([leaves[index] for index in indices]))
-            for position, index in enumerate(indices):
-                leaves[index] = stack[position] * max(1.0, fan_out / fan_in) ** 0.5
-        return jax.tree.unflatten(structure, leaves), MuonState(buffer)
+        gradients: optax.Updates, state: optax.OptState, parameters: optax.Params | None = None
+    ) -> tuple[optax.Updates, optax.OptState]:
+        if parameters is None:
+            raise ValueError("the optimizer needs the parameters: call update(gradients, state, parameters)")
+        return over(parameters).update(gradients, state, parameters)
 
     return optax.GradientTransformation(init, update)
 
 
-def label(path: tuple, leaf: jax.Array) -> str:
-    """Which optimizer group a parameter belongs to, from its path: every parameter has exactly one."""
-    names = [str(getattr(key, "key", getattr(key, "name", key))) for key in path]
-    if names[0] == "blocks" and leaf.ndim == 2:
-        return "matrix"
-    if names[0] in ("embedding", "value_embeddings"):
-        return "embedding"
-    if names[0] == "unembedding":
-        return "unembedding"
-    return "scalar"
+def _rate(settings: OptimizerSettings, steps: int, base: float) -> Callable[[jax.Array], jax.Array]:
+    """The negative rate by step: what a direction is multiplied with."""
+    schedule = settings.schedule
+    factor = trapezoid(steps, schedule.warmup_steps, schedule.warmdown_fraction, schedule.final_lr_fraction)
+    return lambda step: -base * factor(step)
 
 
-def build_optimizer(config: OptimizerConfig, steps: int, lr_factor: float = 1.0) -> optax.GradientTransformation:
-    """One optimizer over the whole parameter tree. Rates are times `lr_factor` and follow the trapezoid over
-    `steps`.
-    """
-    factor = trapezoid(steps, config.warmup_steps, config.warmdown_fraction, config.final_lr_fraction)
+def _adamw(
+    group: AdamSettings, settings: OptimizerSettings, steps: int, lr_factor: float, width: int
+) -> optax.GradientTransformation:
+    base = group.lr * (lr_factor if group.batch_scaled else 1.0)
+    base *= (width / _REFERENCE_WIDTH) ** -0.5 if group.width_scaled else 1.0
+    return optax.chain(
+        optax.scale_by_adam(group.beta1, group.beta2, group.epsilon),
+        optax.add_decayed_weights(group.weight_decay),
+        optax.scale_by_schedule(_rate(settings, steps, base)),
+    )
 
-    def rate(base: float) -> optax.ScalarOrSchedule:
-        return lambda step: -base * lr_factor * factor(step)
 
-    def adamw(base: float) -> optax.GradientTransformation:
-        return optax.chain(
-            optax.scale_by_adam(config.adam_beta1, config.adam_beta2, config.adam_epsilon),
-            optax.add_decayed_weights(config.adam_weight_decay),
-            optax.scale_by_schedule(rate(base)),
-        )
+def _muon(
+    settings: OptimizerSettings, steps: int, lr_factor: float, stack_multiple: int, shard_stack: ShardStack
+) -> optax.GradientTransformation:
+    muon = settings.muon
+    momentum = momentum_ramp(
+        steps,
+        muon.momentum if muon.momentum_start is None else muon.momentum_start,
+        muon.momentum,
+        muon.momentum if muon.momentum_end is None else muon.momentum_end,
+        muon.momentum_warmup_steps,
+        settings.schedule.warmdown_fraction,
+    )
+    direction = [
+        *([equalise_rows()] if muon.equalise else []),
+        orthogonal(_ITERATIONS[muon.iteration], muon.bfloat16),
+        *([rescale()] if muon.rescale else []),
+        *([normuon(muon.normalise_beta2)] if muon.normalise else []),
+    ]
+    return optax.chain(
+        nesterov(momentum),
+        over_stacks(optax.chain(*direction), stack_multiple, shard_stack),
+        *([decay_weights(_decay(settings, steps), muon.cautious)] if muon.weight_decay else []),
+        scale_by_shape(),
+        optax.scale_by_schedule(_rate(settings, steps, muon.lr * lr_factor)),
+    )
 
-    groups = {
-        "matrix": optax.chain(
-            scale_by_muon(config.muon_momentum),
-            optax.add_decayed_weights(config.muon_weight_decay or 0.0),
-            optax.scale_by_schedule(rate(config.muon_lr)),
-        ),
-        "embedding": adamw(config.embedding_lr),
-        "unembedding": adamw(config.unembedding_lr),
-        "scalar": adamw(config.scalar_lr),
-    }
-    return optax.partition(groups, lambda tree: jax.tree.map_with_path(label, tree))
+
+def _decay(settings: OptimizerSettings, steps: int) -> Schedule:
+    decay = settings.muon.weight_decay
+    if settings.muon.decay_schedule == "constant":
+        return constant(decay)
+    share = half_cosine(steps)
+    return lambda step: decay * share(step)
