@@ -113,6 +113,10 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         return self._backend.encode(text, add_special_tokens=False).ids
 
+    def encode_array(self, text: str) -> np.ndarray:
+        """(tokens,) int32: `encode` for much text."""
+        return np.array(self.encode(text), dtype=np.int32)
+
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         return [encoding.ids for encoding in self._backend.encode_batch_fast(texts, add_special_tokens=False)]
 

@@ -1,4 +1,4 @@
-"""Stage: pretraining. Token shards and a tokenizer in; a base model, its metrics and some samples out."""
+"""Stage: pretraining. Tokens, packing plans and a tokenizer in; a base model, its metrics and some samples out."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 from flax import nnx
 
 from nanocode.config import ModelConfig, OptimizerConfig, PretrainConfig
-from nanocode.data.loader import RowSource
-from nanocode.data.packing import pack_documents
-from nanocode.data.shards import read_texts
+from nanocode.data.plans import open_plans
+from nanocode.data.rows import PackedRows
+from nanocode.data.tokens import open_tokens
 from nanocode.inference.engine import Engine
 from nanocode.model.depth import Horizon, horizon
 from nanocode.model.gpt import GPT
@@ -29,9 +29,10 @@ _SAMPLE_PROMPTS = ("def ", "The ", "import ", "class ", "return ", "If ", "    f
 
 @dataclass(frozen=True)
 class Inputs:
-    """`shards` maps each source's name to its folder, `weights` to its share of the tokens."""
+    """`tokens` and `plans` map each source's name to its folder, `weights` to its share of the tokens."""
 
-    shards: Mapping[str, Path]
+    tokens: Mapping[str, Path]
+    plans: Mapping[str, Path]
     weights: Mapping[str, float]
     tokenizer: Path
     output: Path
@@ -51,12 +52,12 @@ def run(
     optimizer_config, lr_factor = _scaled(config, depth_rules)
     model = GPT(model_config, tokenizer.vocab_size, nnx.Rngs(seed))
     sources = [
-        _rows(name, folder, inputs.weights[name], tokenizer, model_config.context_tokens)
-        for name, folder in sorted(inputs.shards.items())
+        _rows(name, folder, inputs.plans[name], inputs.weights[name]) for name, folder in sorted(inputs.tokens.items())
     ]
+    text_tokens = sum(len(source) * source.row_tokens for source in sources)
     running.say(
         f"pretrain: {model.parameter_count:,} parameters, {steps:,} steps of {batch_rows:,} x "
-        f"{model_config.context_tokens:,} tokens, {sum(source.ids.size for source in sources):,} tokens of text"
+        f"{model_config.context_tokens:,} tokens, {text_tokens:,} tokens of text"
     )
     trained = run_training(
         model,
@@ -84,10 +85,9 @@ def _scaled(config: PretrainConfig, rules: Horizon) -> tuple[OptimizerConfig, fl
     return config.optimizer.model_copy(update={"muon_weight_decay": rules.muon_weight_decay}), rules.lr_factor
 
 
-def _rows(name: str, folder: Path, weight: float, tokenizer: Tokenizer, context_tokens: int) -> RowSource:
-    encoded = tokenizer.encode_batch(list(read_texts(folder, "train")))
-    packed = pack_documents(([tokenizer.bos, *ids] for ids in encoded), context_tokens + 1, keep_rest=True)
-    return RowSource(name, weight, packed.ids, packed.segments)
+def _rows(name: str, tokens: Path, plan: Path, weight: float) -> PackedRows:
+    shards = open_tokens(tokens, "train")
+    return PackedRows(name, weight, shards, open_plans(plan, shards))
 
 
 def _samples(model: GPT, tokenizer: Tokenizer, count: int, seed: int) -> list[dict[str, str]]:

@@ -6,16 +6,21 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
+
+import numpy as np
 
 from nanocode.config import SftConfig
 from nanocode.conversation import from_json, render
-from nanocode.data.loader import RowSource
-from nanocode.data.packing import pack_conversations
+from nanocode.data.packing import plan_conversations
+from nanocode.data.rows import PackedRows
+from nanocode.data.tokens import TokenShard, TokenShardWriter, complete_tokens, open_tokens
 from nanocode.model.weights import load_model, save_model
 from nanocode.tokenizer import Tokenizer
 from nanocode.training.batches import batches
 from nanocode.training.losses import language_model_loss
+from nanocode.training.metrics import rate_factor
 from nanocode.training.optimizer import build_optimizer
 from nanocode.training.stage import Running, run_training
 
@@ -26,12 +31,13 @@ class NoConversations(ValueError):
 
 @dataclass(frozen=True)
 class Inputs:
-    """`rollouts` are the folders with ``conversations.jsonl``, in shard order."""
+    """`rollouts` are the folders with ``conversations.jsonl``, in shard order; `scratch` is for this stage alone."""
 
     model: Path
     tokenizer: Path
     rollouts: Sequence[Path]
     output: Path
+    scratch: Path
 
 
 def run(config: SftConfig, seed: int, inputs: Inputs, running: Running) -> dict[str, Any]:
@@ -43,38 +49,65 @@ def run(config: SftConfig, seed: int, inputs: Inputs, running: Running) -> dict[
     model = load_model(inputs.model)
     row_tokens = model.shape.tokens + 1
     shares = {"stock": config.stock_fraction, "soul": 1.0 - config.stock_fraction}
-    sources, dropped = [], 0
-    for register, share in shares.items():
-        if share == 0:
-            continue
-        rendered = [
-            render(from_json(row["messages"]), tokenizer)
-            for row in read_conversations(inputs.rollouts)
-            if row["register"] == register
-        ]
-        packed = pack_conversations(rendered, row_tokens, tokenizer.pad)
-        if not len(packed.ids):
-            raise NoConversations(f"no conversation in the {register} register fits {row_tokens} tokens")
-        dropped += len(packed.dropped)
-        sources.append(RowSource(register, share, packed.ids, packed.segments, packed.mask))
+    sources = [_rows(register, share, inputs, tokenizer, row_tokens) for register, share in shares.items() if share > 0]
+    dropped = sum(source.too_long for source in sources)
     batch_rows = max(1, config.batch_tokens // model.shape.tokens)
     running.say(
-        f"sft: {sum(len(source.ids) for source in sources):,} rows of {row_tokens:,} tokens, "
+        f"sft: {sum(len(source.rows) for source in sources):,} rows of {row_tokens:,} tokens, "
         f"{dropped:,} conversations too long, {config.steps:,} steps of {batch_rows:,} rows"
     )
     trained = run_training(
         model,
         lambda own, batch: (language_model_loss(own, batch), {}),
         build_optimizer(config.optimizer, config.steps),
-        batches(sources, batch_rows, seed),
+        batches([source.rows for source in sources], batch_rows, seed),
         config.steps,
         tokens_per_step=batch_rows * model.shape.tokens,
         label="sft",
         running=running,
+        guard=config.guard,
+        rate_factor=rate_factor(config.optimizer, config.steps),
     )
     save_model(trained.model, inputs.output)
-    trained_share = sum(float(source.mask.mean()) for source in sources if source.mask is not None) / len(sources)
+    trained.write_metrics(inputs.output)
+    trained_share = fmean(source.trained_share for source in sources)
     return trained.metrics | {"too_long": dropped, "trained_token_share": trained_share}
+
+
+@dataclass(frozen=True)
+class _Register:
+    """The packed conversations of one register, how many were longer than a row, and the share of trained tokens."""
+
+    rows: PackedRows
+    too_long: int
+    trained_share: float
+
+
+def _rows(register: str, share: float, inputs: Inputs, tokenizer: Tokenizer, row_tokens: int) -> _Register:
+    """Render one register's conversations into a token shard and pack them: in memory stands one at a time."""
+    folder = inputs.scratch / register
+    folder.mkdir()
+    with TokenShardWriter(folder, "train-00000", tokenizer.vocab_size, masked=True) as writer:
+        for row in read_conversations(inputs.rollouts):
+            if row["register"] == register:
+                rendered = render(from_json(row["messages"]), tokenizer)
+                writer.write(
+                    np.array(rendered.ids), np.array([len(rendered.ids)]), np.array(rendered.mask, dtype=np.uint8)
+                )
+    complete_tokens(folder, tokenizer.vocab_size, {"train-00000": writer.entry}, masked=True)
+    (shard,) = open_tokens(folder, "train")
+    plan, too_long = plan_conversations(shard.lengths, row_tokens)
+    if len(plan) == 0:
+        raise NoConversations(f"no conversation in the {register} register fits {row_tokens} tokens")
+    rows = PackedRows(register, share, [shard], [plan], tokenizer.pad)
+    return _Register(rows, len(too_long), _trained_tokens(shard, too_long) / (len(rows) * row_tokens))
+
+
+def _trained_tokens(shard: TokenShard, left_out: np.ndarray) -> int:
+    """How many tokens of the conversations that were not left out the model is trained to produce."""
+    assert shard.mask is not None
+    by_conversation = np.add.reduceat(shard.mask, shard.starts[:-1], dtype=np.int64)
+    return int(by_conversation.sum() - by_conversation[left_out].sum())
 
 
 def read_conversations(rollouts: Sequence[Path]) -> Iterator[dict[str, Any]]:

@@ -17,42 +17,41 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 
 CACHED_PERMUTATIONS = 2  # per source: a batch may touch the end of one epoch and the beginning of the next
 
 
-@dataclass(frozen=True)
-class RowSource:
-    """Packed rows of one source: arrays or memory maps of equal shape (N, T+1)."""
+class RowSource(Protocol):
+    """Rows of one source, all of `row_tokens`, in any order. `masked`: whether they say what is trained on."""
 
-    name: str
-    weight: float
-    ids: np.ndarray  # int32
-    segments: np.ndarray | None = None  # int32
-    mask: np.ndarray | None = None  # int8
+    @property
+    def name(self) -> str: ...
 
-    def __post_init__(self) -> None:
-        if self.ids.ndim != 2 or len(self.ids) == 0:
-            raise ValueError(f"source {self.name!r} has no rows (shape {self.ids.shape}): its text fills none")
-        for field in ("segments", "mask"):
-            array = getattr(self, field)
-            if array is not None and array.shape != self.ids.shape:
-                raise ValueError(
-                    f"source {self.name!r}: {field} {array.shape} and ids {self.ids.shape} differ in shape"
-                )
-        if not self.weight > 0:
-            raise ValueError(f"source {self.name!r}: the weight must be positive, got {self.weight}")
+    @property
+    def weight(self) -> float: ...
+
+    @property
+    def row_tokens(self) -> int: ...
+
+    @property
+    def masked(self) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+    def read(self, row: int, ids: np.ndarray, segments: np.ndarray, mask: np.ndarray | None) -> None:
+        """Fill three arrays of `row_tokens` (int32, int32, int8) with one row."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Fresh arrays, the caller's to keep. `segments` and `mask` are None when the sources have none."""
+    """Fresh arrays, the caller's to keep."""
 
     ids: np.ndarray  # (B, T+1) int32
-    segments: np.ndarray | None  # (B, T+1) int32
-    mask: np.ndarray | None  # (B, T+1) int8
+    segments: np.ndarray  # (B, T+1) int32: 0, 1, 2... by document within the row, -1 for padding
+    mask: np.ndarray | None  # (B, T+1) int8, None when the sources have none
 
 
 @dataclass(frozen=True)
@@ -75,11 +74,15 @@ class TokenRows:
             raise ValueError(f"a batch needs at least one row, got {batch_rows}")
         if len({source.name for source in sources}) != len(sources):
             raise ValueError("two sources share a name")
-        for field in ("segments", "mask"):
-            if len({getattr(source, field) is None for source in sources}) > 1:
-                raise ValueError(f"some sources have {field} and some have none")
-        if len({source.ids.shape[1] for source in sources}) > 1:
-            widths = ", ".join(f"{source.name}: {source.ids.shape[1]}" for source in sources)
+        for source in sources:
+            if len(source) == 0:
+                raise ValueError(f"source {source.name!r} has no rows")
+            if not source.weight > 0:
+                raise ValueError(f"source {source.name!r}: the weight must be positive, got {source.weight}")
+        if len({source.masked for source in sources}) > 1:
+            raise ValueError("some sources have a mask and some have none")
+        if len({source.row_tokens for source in sources}) > 1:
+            widths = ", ".join(f"{source.name}: {source.row_tokens}" for source in sources)
             raise ValueError(f"rows of different length cannot share a batch ({widths})")
         self.sources = tuple(sources)
         self.batch_rows = batch_rows
@@ -89,42 +92,34 @@ class TokenRows:
 
     def batch(self, step: int, start: int = 0, stop: int | None = None) -> Batch:
         """Batch `step` (from 0), or its rows `start` to `stop` alone: what one host of several needs."""
-        first = step * self.batch_rows
-        rows = range(self.batch_rows)[start:stop]
-        places = [self.place(first + row) for row in rows]
-        return Batch(
-            self._gather(places, "ids"),
-            self._gather_optional(places, "segments"),
-            self._gather_optional(places, "mask"),
-        )
+        rows = range(step * self.batch_rows, (step + 1) * self.batch_rows)[start:stop]
+        shape = (len(rows), self.sources[0].row_tokens)
+        ids, segments = np.empty(shape, np.int32), np.empty(shape, np.int32)
+        mask = np.empty(shape, np.int8) if self.sources[0].masked else None
+        for position, index in enumerate(rows):
+            place = self.place(index)
+            own_mask = None if mask is None else mask[position]
+            self.sources[place.source].read(place.row, ids[position], segments[position], own_mask)
+        return Batch(ids, segments, mask)
 
     def place(self, index: int) -> Place:
         """The source and row at a global row index (from 0)."""
         if index < 0:
             raise ValueError(f"row indices start at 0, got {index}")
         source, local = locate(self._mixture, index)
-        epoch, offset = divmod(local, len(self.sources[source].ids))
+        epoch, offset = divmod(local, len(self.sources[source]))
         return Place(source, epoch, int(self._permutation(source, epoch)[offset]))
 
     def epochs(self, steps: int) -> dict[str, float]:
         """How often `steps` batches go through each source, by name."""
         drawn = counts(self._mixture, steps * self.batch_rows)
-        return {source.name: drawn[index] / len(source.ids) for index, source in enumerate(self.sources)}
+        return {source.name: drawn[index] / len(source) for index, source in enumerate(self.sources)}
 
     def _make_permutation(self, source: int, epoch: int) -> np.ndarray:
         name = int.from_bytes(hashlib.sha256(self.sources[source].name.encode("utf-8")).digest()[:8], "big")
         generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self._seed, name, epoch])))
-        return generator.permutation(len(self.sources[source].ids))
-
-    def _gather(self, places: list[Place], field: str) -> np.ndarray:
-        arrays = [getattr(source, field) for source in self.sources]
-        out = np.empty((len(places), arrays[0].shape[1]), dtype=arrays[0].dtype)
-        for position, place in enumerate(places):
-            out[position] = arrays[place.source][place.row]
-        return out
-
-    def _gather_optional(self, places: list[Place], field: str) -> np.ndarray | None:
-        return None if getattr(self.sources[0], field) is None else self._gather(places, field)
+        order = generator.permutation(len(self.sources[source]))
+        return order.astype(np.uint32) if len(order) <= 1 << 32 else order  # what is cached: four bytes a row
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
-"""From token sequences to rows of one length: BOS-aligned best fit, as nanochat packs.
+"""Which pieces of which documents make up which row: BOS-aligned best fit, as nanochat packs, planned in integers.
 
-Text: rows are full and every row opens with a document. The price is cropping: when nothing fits what is left of a row,
-the shortest document in the buffer is cut to fill it. nanochat drops the rest of that document, which costs little when
-documents are shorter than a row and nearly everything when they are much longer; `keep_rest` puts the rest back as a
-document of its own (behind a BOS), so that a small corpus of long files is used whole.
+A plan needs the documents' lengths alone. Text: rows are full and every row opens with a document. The price is
+cropping: when nothing fits what is left of a row, the shortest document in the buffer is cut to fill it. nanochat drops
+the rest of that document, which costs little when documents are shorter than a row and nearly everything when they are
+much longer; `keep_rest` puts the rest back as a document of its own (behind a BOS), so that a small corpus of long
+files is used whole.
 
 Conversations: never cut, a row is filled with padding instead. One that is longer than a row is left out and reported:
 kept in the buffer, such conversations would clog it until rows held nothing but padding (karpathy/nanochat#590).
@@ -11,46 +12,50 @@ kept in the buffer, such conversations would clog it until rows held nothing but
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
-from nanocode.conversation import Rendered
+BUFFER_DOCUMENTS = 1_000
+REFILL_DOCUMENTS = 128
+_LISTED_AT_ONCE = 1 << 16  # lengths that stand as Python integers
 
-PAD_SEGMENT = -1
 
-Item = TypeVar("Item")
+class Piece(NamedTuple):
+    """Tokens `start` to `stop` of a document. With `start` > 0 the document's first token (BOS) is put before them."""
+
+    document: int
+    start: int
+    stop: int
+
+    @property
+    def tokens(self) -> int:
+        return self.stop - self.start + (self.start > 0)
 
 
 @dataclass(frozen=True)
-class Row:
-    """One full row of text, and what was lost or added since the row before it."""
+class PackingPlan:
+    """Row r consists of ``pieces[rows[r] : rows[r + 1]]``. Arrays, or memory maps of the same shapes."""
 
-    ids: np.ndarray  # (row_tokens,) int32
-    segments: np.ndarray  # (row_tokens,) int32: 0, 1, 2... by document within the row
+    row_tokens: int
+    rows: np.ndarray  # (N + 1,) int64
+    pieces: np.ndarray  # (P, 3) uint32: document, start, stop
     read_tokens: int
-    cropped_tokens: int
-    added_bos: int
+    cropped_tokens: int  # dropped from documents that reached a row
+    added_bos: int  # put before the rests of documents that were cut
 
-
-@dataclass(frozen=True)
-class PackedDocuments:
-    """All rows of a corpus. ``ids.size + cropped_tokens + tail_tokens == read_tokens + added_bos``."""
-
-    ids: np.ndarray  # (N, row_tokens) int32
-    segments: np.ndarray  # (N, row_tokens) int32
-    read_tokens: int
-    cropped_tokens: int
-    added_bos: int
+    def __len__(self) -> int:
+        return len(self.rows) - 1
 
     @property
     def tail_tokens(self) -> int:
-        """Tokens at the end of the corpus that no longer filled a row."""
-        return self.read_tokens + self.added_bos - self.cropped_tokens - self.ids.size
+        """Tokens at the end of the corpus that no longer filled a row; counts for full rows alone."""
+        return self.read_tokens + self.added_bos - self.cropped_tokens - len(self) * self.row_tokens
 
     @property
     def cropped_share(self) -> float:
@@ -58,187 +63,136 @@ class PackedDocuments:
         return self.cropped_tokens / self.read_tokens if self.read_tokens else 0.0
 
 
-@dataclass(frozen=True)
-class PackedConversations:
-    """Rows of whole conversations; padding has mask 0 and segment -1."""
-
-    ids: np.ndarray  # (N, row_tokens) int32
-    mask: np.ndarray  # (N, row_tokens) int8: 1 where the model is trained to produce the token
-    segments: np.ndarray  # (N, row_tokens) int32: 0, 1, 2... by conversation within the row
-    dropped: list[int]  # indices of the conversations that are longer than a row
-
-
-def pack_documents(
-    documents: Iterable[Sequence[int]], row_tokens: int, *, buffer_documents: int = 1_000, keep_rest: bool = False
-) -> PackedDocuments:
-    """Pack a whole corpus into arrays; see `packed_rows` for the rule, and for corpora that do not fit in memory."""
-    counting = _Counting(documents)
-    rows = list(packed_rows(counting, row_tokens, buffer_documents=buffer_documents, keep_rest=keep_rest))
-    empty = np.empty((0, row_tokens), dtype=np.int32)
-    return PackedDocuments(
-        ids=np.stack([row.ids for row in rows]) if rows else empty,
-        segments=np.stack([row.segments for row in rows]) if rows else empty,
-        read_tokens=counting.tokens,
-        cropped_tokens=sum(row.cropped_tokens for row in rows),
-        added_bos=sum(row.added_bos for row in rows),
-    )
-
-
-def packed_rows(
-    documents: Iterable[Sequence[int]],
+def plan_documents(
+    lengths: np.ndarray,
     row_tokens: int,
     *,
-    buffer_documents: int = 1_000,
-    refill_documents: int = 128,
+    buffer_documents: int = BUFFER_DOCUMENTS,
+    refill_documents: int = REFILL_DOCUMENTS,
     keep_rest: bool = False,
-) -> Iterator[Row]:
-    """Full rows of exactly `row_tokens` ids (context + 1), as a stream.
+) -> PackingPlan:
+    """Full rows of exactly `row_tokens` ids (context + 1) from documents of `lengths` tokens, BOS included.
 
-    Each document opens with BOS. Repeatedly the largest buffered document that fits is taken (the first to arrive among
-    equals); when none fits, the shortest is cropped to fill the row, and its rest dropped or, with `keep_rest`,
-    returned to the buffer behind a BOS. The buffer is refilled `refill_documents` at a time to at least
-    `buffer_documents`. What remains at the end and does not fill a row is not yielded. Raises ValueError on an empty
-    document or a row of fewer than two tokens.
+    Repeatedly the largest buffered document that fits is taken (the first to arrive among equals); when none fits, the
+    shortest is cropped to fill the row, and its rest dropped or, with `keep_rest`, returned to the buffer behind a BOS.
+    The buffer is refilled `refill_documents` at a time to at least `buffer_documents`. What remains at the end and does
+    not fill a row is left out. Raises ValueError on an empty document or a row of fewer than two tokens.
     """
     if row_tokens < 2:
         raise ValueError(f"a row needs at least two tokens (one input, one target), got {row_tokens}")
-    source = iter(documents)
-    buffer: _LengthBuffer[np.ndarray] = _LengthBuffer()
+    source, buffer, rows = _whole(lengths), _LengthBuffer(), _Rows()
+    cropped = added = 0
     while True:
-        ids = np.empty(row_tokens, dtype=np.int32)
-        segments = np.empty(row_tokens, dtype=np.int32)
-        position = segment = read = cropped = added = 0
-        while position < row_tokens:
-            read += _refill(buffer, source, buffer_documents, refill_documents)
+        space, dropped, rests = row_tokens, 0, 0
+        while space:
+            _refill(buffer, source, buffer_documents, refill_documents)
             if not buffer:
-                return
-            space = row_tokens - position
-            document = buffer.pop_largest(space)
-            if document is None:
-                document, rest = _crop(buffer.pop_shortest(), space)
+                return rows.plan(row_tokens, int(lengths.sum()), cropped, added)
+            piece = buffer.pop_largest(space)
+            if piece is None:
+                piece, rest = _crop(buffer.pop_shortest(), space)
                 if keep_rest:
-                    buffer.add(len(rest), rest)
-                    added += 1
+                    buffer.add(rest)
+                    rests += 1
                 else:
-                    cropped += len(rest) - 1
-            ids[position : position + len(document)] = document
-            segments[position : position + len(document)] = segment
-            position += len(document)
-            segment += 1
-        yield Row(ids, segments, read, cropped, added)
+                    dropped += rest.stop - rest.start
+            rows.add(piece)
+            space -= piece.tokens
+        rows.end()
+        cropped, added = cropped + dropped, added + rests
 
 
-def pack_conversations(
-    rendered: Sequence[Rendered], row_tokens: int, pad: int, *, buffer_conversations: int = 1_000
-) -> PackedConversations:
-    """Best fit of whole conversations into rows of `row_tokens`, the remainder of each row filled with `pad`.
+def plan_conversations(
+    lengths: np.ndarray, row_tokens: int, *, buffer_conversations: int = BUFFER_DOCUMENTS
+) -> tuple[PackingPlan, np.ndarray]:
+    """Best fit of whole conversations into rows of at most `row_tokens`; then the indices of those longer than a row.
 
-    Raises ValueError when a conversation is empty or its mask has another length than its ids.
+    Raises ValueError when a conversation is empty.
     """
-    dropped = [index for index, item in enumerate(rendered) if len(item.ids) > row_tokens]
-    fitting = iter(
-        [_conversation_arrays(index, item) for index, item in enumerate(rendered) if len(item.ids) <= row_tokens]
-    )
-    buffer: _LengthBuffer[tuple[np.ndarray, np.ndarray]] = _LengthBuffer()
-    rows = []
+    fitting, buffer, rows = (piece for piece in _whole(lengths) if piece.tokens <= row_tokens), _LengthBuffer(), _Rows()
     while True:
-        for ids_and_mask in islice(fitting, max(0, buffer_conversations - len(buffer))):
-            buffer.add(len(ids_and_mask[0]), ids_and_mask)
+        _refill(buffer, fitting, buffer_conversations, 1)
         if not buffer:
             break
-        members = []
         space = row_tokens
-        while space and (member := buffer.pop_largest(space)) is not None:
-            members.append(member)
-            space -= len(member[0])
-        rows.append(_padded_row(members, row_tokens, pad))
-    ids, mask, segments = (np.stack(column) for column in zip(*rows, strict=True)) if rows else _no_rows(row_tokens)
-    return PackedConversations(ids, mask, segments, dropped)
+        while space and (piece := buffer.pop_largest(space)) is not None:
+            rows.add(piece)
+            space -= piece.tokens
+        rows.end()
+    too_long = np.flatnonzero(lengths > row_tokens)
+    left_out = int(lengths[too_long].sum())
+    return rows.plan(row_tokens, int(lengths.sum()) - left_out, 0, 0), too_long
 
 
 @dataclass
-class _LengthBuffer(Generic[Item]):
-    """Items sorted by (length, arrival): the two questions that packing asks are bisections."""
+class _LengthBuffer:
+    """Pieces sorted by (length, arrival): the two questions that packing asks are bisections."""
 
     _lengths: list[int] = field(default_factory=list)
-    _items: list[Item] = field(default_factory=list)
+    _pieces: list[Piece] = field(default_factory=list)
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self._pieces)
 
-    def add(self, length: int, item: Item) -> None:
+    def add(self, piece: Piece) -> None:
+        length = piece.tokens
         at = bisect_right(self._lengths, length)
         self._lengths.insert(at, length)
-        self._items.insert(at, item)
+        self._pieces.insert(at, piece)
 
-    def pop_largest(self, space: int) -> Item | None:
-        """Remove the largest item of at most `space`, the first to arrive among equals; None when none fits."""
+    def pop_largest(self, space: int) -> Piece | None:
+        """Remove the largest piece of at most `space`, the first to arrive among equals; None when none fits."""
         after = bisect_right(self._lengths, space)
         if after == 0:
             return None
         return self._pop(bisect_left(self._lengths, self._lengths[after - 1]))
 
-    def pop_shortest(self) -> Item:
+    def pop_shortest(self) -> Piece:
         return self._pop(0)
 
-    def _pop(self, at: int) -> Item:
+    def _pop(self, at: int) -> Piece:
         del self._lengths[at]
-        return self._items.pop(at)
+        return self._pieces.pop(at)
 
 
-class _Counting:
-    """Passes documents on and counts their tokens, those that never reach a row included."""
+class _Rows:
+    """The pieces of finished rows and of the one in progress: four bytes a number."""
 
-    def __init__(self, documents: Iterable[Sequence[int]]) -> None:
-        self._documents = documents
-        self.tokens = 0
+    def __init__(self) -> None:
+        self._numbers, self._ends = array("I"), array("q", [0])
 
-    def __iter__(self) -> Iterator[Sequence[int]]:
-        for document in self._documents:
-            self.tokens += len(document)
-            yield document
+    def add(self, piece: Piece) -> None:
+        self._numbers.extend(piece)
+
+    def end(self) -> None:
+        self._ends.append(len(self._numbers) // 3)
+
+    def plan(self, row_tokens: int, read: int, cropped: int, added: int) -> PackingPlan:
+        """The plan of the finished rows."""
+        pieces = np.array(self._numbers, dtype=np.uint32).reshape(-1, 3)[: self._ends[-1]]
+        return PackingPlan(row_tokens, np.array(self._ends, dtype=np.int64), pieces, read, cropped, added)
 
 
-def _refill(buffer: _LengthBuffer[np.ndarray], source: Iterator[Sequence[int]], least: int, batch: int) -> int:
-    """Top the buffer up to `least` documents or the end of the source; the tokens that came in."""
-    read = 0
-    while len(buffer) < least:
-        documents = [np.asarray(document, dtype=np.int32) for document in islice(source, batch)]
-        if not documents:
-            break
-        for document in documents:
-            if len(document) == 0:
+def _whole(lengths: np.ndarray) -> Iterator[Piece]:
+    """Every document as a piece, in order."""
+    for first in range(0, len(lengths), _LISTED_AT_ONCE):
+        for document, length in enumerate(lengths[first : first + _LISTED_AT_ONCE].tolist(), first):
+            if length < 1:
                 raise ValueError("an empty document cannot be packed: each must open with <|bos|>")
-            buffer.add(len(document), document)
-            read += len(document)
-    return read
+            yield Piece(document, 0, length)
 
 
-def _crop(document: np.ndarray, space: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first `space` tokens, and the rest behind the document's own BOS."""
-    return document[:space], np.concatenate([document[:1], document[space:]])
+def _refill(buffer: _LengthBuffer, source: Iterator[Piece], least: int, batch: int) -> None:
+    """Top the buffer up to `least` pieces, `batch` at a time, or to the end of the source."""
+    while len(buffer) < least:
+        arrived = list(islice(source, batch))
+        if not arrived:
+            return
+        for piece in arrived:
+            buffer.add(piece)
 
 
-def _conversation_arrays(index: int, item: Rendered) -> tuple[np.ndarray, np.ndarray]:
-    if not item.ids or len(item.ids) != len(item.mask):
-        raise ValueError(f"conversation {index} has {len(item.ids)} ids and {len(item.mask)} mask values")
-    return np.asarray(item.ids, dtype=np.int32), np.asarray(item.mask, dtype=np.int8)
-
-
-def _padded_row(
-    members: list[tuple[np.ndarray, np.ndarray]], row_tokens: int, pad: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    ids = np.full(row_tokens, pad, dtype=np.int32)
-    mask = np.zeros(row_tokens, dtype=np.int8)
-    segments = np.full(row_tokens, PAD_SEGMENT, dtype=np.int32)
-    position = 0
-    for segment, (member_ids, member_mask) in enumerate(members):
-        here = slice(position, position + len(member_ids))
-        ids[here], mask[here], segments[here] = member_ids, member_mask, segment
-        position = here.stop
-    return ids, mask, segments
-
-
-def _no_rows(row_tokens: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    shape = (0, row_tokens)
-    return np.empty(shape, np.int32), np.empty(shape, np.int8), np.empty(shape, np.int32)
+def _crop(piece: Piece, space: int) -> tuple[Piece, Piece]:
+    """The first `space` tokens, and the rest, which opens with the document's BOS again."""
+    cut = piece.start + space - (piece.start > 0)
+    return Piece(piece.document, piece.start, cut), Piece(piece.document, cut, piece.stop)

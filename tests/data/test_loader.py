@@ -3,27 +3,43 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanocode.data.loader import RowSource, TokenRows, counts, locate, mixture_tree
+from nanocode.data.loader import TokenRows, counts, locate, mixture_tree
 
 WIDTH = 5
 
 weights = st.lists(st.floats(0.01, 100).map(lambda value: round(value, 3)), min_size=1, max_size=7)
 
 
-def rows(name: str, count: int, weight: float = 1.0, first: int = 0) -> RowSource:
-    ids = np.arange(first, first + count * WIDTH, dtype=np.int32).reshape(count, WIDTH)
-    return RowSource(name, weight, ids, segments=ids % 3, mask=(ids % 2).astype(np.int8))
+@dataclass(frozen=True)
+class Rows:
+    """Rows of consecutive integers, whose segments and mask follow from them."""
+
+    name: str
+    count: int
+    weight: float = 1.0
+    first: int = 0
+    masked: bool = True
+    row_tokens: int = WIDTH
+
+    def __len__(self) -> int:
+        return self.count
+
+    def read(self, row: int, ids: np.ndarray, segments: np.ndarray, mask: np.ndarray | None) -> None:
+        ids[:] = self.first + row * self.row_tokens + np.arange(self.row_tokens)
+        segments[:] = ids % 3
+        if mask is not None:
+            mask[:] = ids % 2
 
 
 def loader(seed: int = 7, batch_rows: int = 4) -> TokenRows:
-    return TokenRows([rows("docs", 11, 1.0), rows("code", 6, 0.5, first=1_000)], batch_rows, seed)
+    return TokenRows([Rows("docs", 11), Rows("code", 6, 0.5, first=1_000)], batch_rows, seed)
 
 
 def test_a_batch_does_not_depend_on_what_was_asked_before() -> None:
@@ -50,14 +66,14 @@ def test_seeds_give_different_orders() -> None:
 
 @given(st.integers(1, 40), st.integers(0, 5), st.integers(0, 2**32))
 def test_every_row_comes_exactly_once_an_epoch(count: int, epoch: int, seed: int) -> None:
-    source = TokenRows([rows("only", count)], 1, seed)
+    source = TokenRows([Rows("only", count)], 1, seed)
     places = [source.place(epoch * count + offset) for offset in range(count)]
     assert sorted(place.row for place in places) == list(range(count))
     assert {place.epoch for place in places} == {epoch}
 
 
 def test_each_epoch_has_its_own_order() -> None:
-    source = TokenRows([rows("only", 50)], 50, 3)
+    source = TokenRows([Rows("only", 50)], 50, 3)
     assert not np.array_equal(source.batch(0).ids, source.batch(1).ids)
 
 
@@ -89,33 +105,40 @@ def test_the_mixture_holds_at_a_trillion_rows() -> None:
 
 
 def test_an_added_source_leaves_the_order_of_the_others_alone() -> None:
-    alone = TokenRows([rows("docs", 30)], 1, 5)
-    joined = TokenRows([rows("new", 9, 3.0), rows("docs", 30)], 1, 5)
+    alone = TokenRows([Rows("docs", 30)], 1, 5)
+    joined = TokenRows([Rows("new", 9, 3.0), Rows("docs", 30)], 1, 5)
     docs = [place.row for place in map(joined.place, range(200)) if place.source == 1]
     assert docs[:30] == [alone.place(index).row for index in range(30)]
 
 
-def test_hosts_together_read_the_batch() -> None:
-    whole = loader(batch_rows=6).batch(9)
-    parts = [loader(batch_rows=6).batch(9, start, start + 2).ids for start in (0, 2, 4)]
-    assert np.array_equal(np.concatenate(parts), whole.ids)
+@pytest.mark.parametrize("hosts", [1, 2, 3, 6])
+def test_hosts_together_read_the_batch_that_one_host_reads(hosts: int) -> None:
+    """Rows, and with them the mixture, do not depend on the number of hosts."""
+    own = 6 // hosts
+    for step in (0, 9, 10**6):
+        whole = loader(batch_rows=6).batch(step)
+        parts = [loader(batch_rows=6).batch(step, host * own, (host + 1) * own) for host in range(hosts)]
+        for field in ("ids", "segments", "mask"):
+            assert np.array_equal(np.concatenate([getattr(part, field) for part in parts]), getattr(whole, field))
 
 
-def test_batches_are_fresh_arrays_even_over_memory_maps(tmp_path: Path) -> None:
-    np.save(tmp_path / "ids.npy", rows("docs", 8).ids)
-    ids = np.load(tmp_path / "ids.npy", mmap_mode="r")
-    source = TokenRows([RowSource("docs", 1.0, ids)], 8, 0)
+def test_batches_are_fresh_arrays() -> None:
+    """Guards the kind of a loader that yields the same buffers again and again."""
+    source = loader()
     first = source.batch(0)
     kept = first.ids.copy()
     second = source.batch(0)
     second.ids[:] = -1
     assert np.array_equal(first.ids, kept) and np.array_equal(source.batch(0).ids, kept)
-    assert first.segments is None and first.mask is None and type(first.ids) is np.ndarray
+
+
+def test_sources_without_a_mask_give_none() -> None:
+    assert TokenRows([Rows("plain", 3, masked=False)], 2, 0).batch(0).mask is None
 
 
 def test_rows_keep_ids_mask_and_segments_together() -> None:
     batch = loader().batch(3)
-    assert batch.segments is not None and batch.mask is not None
+    assert batch.mask is not None
     assert np.array_equal(batch.segments, batch.ids % 3) and np.array_equal(batch.mask, batch.ids % 2)
     assert (batch.ids.dtype, batch.mask.dtype) == (np.int32, np.int8)
 
@@ -124,12 +147,24 @@ def test_epochs_say_how_often_a_source_is_read() -> None:
     assert loader(batch_rows=3).epochs(11) == {"docs": 22 / 11, "code": 11 / 6}
 
 
-def test_sources_that_do_not_fit_together_are_refused() -> None:
-    with pytest.raises(ValueError, match="'empty' has no rows"):
-        RowSource("empty", 1.0, np.empty((0, 5), np.int32))
-    with pytest.raises(ValueError, match="differ in shape"):
-        RowSource("odd", 1.0, np.zeros((2, 5), np.int32), mask=np.zeros((2, 4), np.int8))
-    with pytest.raises(ValueError, match="some have none"):
-        TokenRows([rows("a", 2), RowSource("b", 1.0, np.zeros((2, WIDTH), np.int32))], 1, 0)
-    with pytest.raises(ValueError, match="different length"):
-        TokenRows([RowSource("a", 1, np.zeros((2, 4), np.int32)), RowSource("b", 1, np.zeros((2, 5), np.int32))], 1, 0)
+@pytest.mark.parametrize(
+    ("sources", "said"),
+    [
+        ([], "no sources"),
+        ([Rows("empty", 0)], "'empty' has no rows"),
+        ([Rows("a", 2), Rows("a", 2)], "share a name"),
+        ([Rows("a", 2, weight=0.0)], "weight must be positive"),
+        ([Rows("a", 2), Rows("b", 2, masked=False)], "some have none"),
+        ([Rows("a", 2), Rows("b", 2, row_tokens=4)], "different length"),
+    ],
+)
+def test_sources_that_do_not_fit_together_are_refused(sources: list[Rows], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        TokenRows(sources, 1, 0)
+
+
+def test_a_batch_of_no_rows_and_a_step_before_the_first_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least one row"):
+        loader(batch_rows=0)
+    with pytest.raises(ValueError, match="start at 0"):
+        loader().batch(-1)

@@ -1,0 +1,35 @@
+"""The pipeline: which stage reads which config, which inputs and which module; the only place that joins the two
+layers.
+
+Every function takes a `Run` and the record digests of its inputs and returns the record digest of its output, made or
+found. The work itself stands in the stage's own module, imported when it is needed, so that a cached run never loads
+JAX.
+"""
+
+from steps.pipeline.data import fit_tokenizer, import_file, import_soul, plan_rows, shard_data, tokenise
+from steps.pipeline.generation import gather_rollouts, generate_rollouts, rollout_shards
+from steps.pipeline.releasing import Released, evaluate, release
+from steps.pipeline.run import ROOT, Run, say
+from steps.pipeline.training import dpo, pretrain, reference, sft
+
+__all__ = [
+    "ROOT",
+    "Released",
+    "Run",
+    "dpo",
+    "evaluate",
+    "fit_tokenizer",
+    "gather_rollouts",
+    "generate_rollouts",
+    "import_file",
+    "import_soul",
+    "plan_rows",
+    "pretrain",
+    "reference",
+    "release",
+    "rollout_shards",
+    "say",
+    "sft",
+    "shard_data",
+    "tokenise",
+]

@@ -1,0 +1,109 @@
+"""One run of the pipeline, as every stage sees it: what to make, where it is kept, how to talk and to be stopped."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import resource
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from artifacts.build import Build, Produce, RunInfo, Stage, build
+from artifacts.repository import Repository
+from artifacts.store import open_store
+from nanocode.config import Config
+from steps.signals import hush, stop_requested
+
+if TYPE_CHECKING:
+    from nanocode.training.stage import Running
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def say(line: str) -> None:
+    """Print a line at once: a stage's output is watched live. A stage goes on when nobody reads it any more."""
+    try:
+        print(line, flush=True)  # noqa: T201
+    except BrokenPipeError:
+        hush()
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the pipeline: the config, where artifacts live, and how to talk and to be stopped."""
+
+    config: Config
+    repository: Repository
+    info: RunInfo
+    say: Callable[[str], None] = say
+    stop_requested: Callable[[], bool] = stop_requested
+    root: Path = ROOT
+    work: Path = field(default=ROOT / ".nanocode" / "work")
+
+    @classmethod
+    def open(cls, config: Config, *, flow: str, run_id: str) -> Run:
+        """Open the store: NANOCODE_STORE, else `[store] url`, relative paths counted from the project."""
+        store = open_store(os.environ.get("NANOCODE_STORE") or config.store.url, ROOT)
+        return cls(config, Repository(store, warn=say), RunInfo(flow, run_id, _user()))
+
+    def make(self, stage: Stage, produce: Produce) -> str:
+        """The record digest of `stage`, from the cache or made now; the peak memory goes into its cost."""
+
+        def measured(making: Build) -> Mapping[str, Any] | None:
+            metrics = produce(making)
+            making.cost["peak_rss_bytes"] = peak_rss_bytes()
+            return metrics
+
+        return build(
+            self.repository,
+            stage,
+            measured,
+            root=self.root,
+            run=self.info,
+            work_root=self.work,
+            report=self.say,
+        ).record_digest
+
+    def name(self, what: str) -> str:
+        return f"{self.config.name}/{what}"
+
+    def running(self, making: Build) -> Running:
+        """How training is carried out: checkpoints under the stage's key, this run's voice and stop signal."""
+        import jax
+
+        from nanocode.training.stage import Running
+
+        jax.config.update("jax_compilation_cache_dir", str(self.root / ".nanocode" / "xla"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+        making.environment["devices"] = sorted({device.device_kind for device in jax.devices()})
+        return Running(self.say, making.checkpoints, self.config.compute, self.stop_requested)
+
+
+def peak_rss_bytes() -> int:
+    """Peak resident memory of this process and of its largest finished child."""
+    own, children = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return (own + children) * 1024
+
+
+def require_sandbox() -> None:
+    """Raise SandboxUnavailable now: a tool would report it to the model, and the report would end up in the data."""
+    from nanocode.agent.sandbox import Sandbox
+
+    Sandbox().check()
+
+
+def _user() -> str:
+    return os.environ.get("METAFLOW_USER") or getpass.getuser()
+
+
+def roles(prefix: str, named: Mapping[str, str]) -> dict[str, str]:
+    """Several inputs of one kind under one role each."""
+    return {f"{prefix}.{name}": digest for name, digest in sorted(named.items())}
+
+
+def by_name(making: Build, prefix: str) -> dict[str, Path]:
+    """The inverse of `roles`, as folders."""
+    start = f"{prefix}."
+    return {role.removeprefix(start): folder for role, folder in making.inputs.items() if role.startswith(start)}
