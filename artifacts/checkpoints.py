@@ -71,9 +71,11 @@ class CheckpointStore:
             return self._manifest(self._name(step)) or manifest
         return manifest
 
-    def latest(self) -> Manifest | None:
-        """The newest checkpoint whose blobs are all there with the right size; None when there is none."""
-        for name in reversed(list(self._names().values())):
+    def latest(self, before: int | None = None) -> Manifest | None:
+        """The newest checkpoint (below step `before`) whose blobs are all there with the right size, or None."""
+        for step, name in reversed(self._names().items()):
+            if before is not None and step >= before:
+                continue
             manifest = self._manifest(name)
             if manifest is not None and not missing_files(self.store, manifest.files, self._blob):
                 return manifest

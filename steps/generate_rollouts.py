@@ -33,6 +33,7 @@ from nanocode.constitution.rules import adheres
 from nanocode.constitution.soul import Soul
 from nanocode.conversation import from_json
 from nanocode.serving.teacher_process import TeacherServer
+from nanocode.stopping import Interrupted
 from nanocode.tasks.registry import sample_tasks
 from nanocode.tasks.task import Task
 from nanocode.tokenizer import Tokenizer
@@ -41,10 +42,6 @@ RolloutSplit = Literal["sft", "preference"]
 
 # A stage gives up early when at least this share of at least so many finished tasks got no answer.
 BREAKER_SHARE, BREAKER_TASKS = 0.5, 10
-
-
-class Interrupted(RuntimeError):
-    """The stage was asked to stop; what is finished is in the ledger."""
 
 
 @dataclass(frozen=True)

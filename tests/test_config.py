@@ -56,7 +56,7 @@ def test_nano_is_there() -> None:
         ("pretrain.optimizer.muon_Ir=1.0", "'pretrain.optimizer.muon_Ir'", "did you mean 'muon_lr'?"),
         ("constitution.critic.modell='x'", "'constitution.critic.modell'", "did you mean 'model'?"),
         ("evaluation.task=3", "'evaluation.task'", "did you mean 'tasks'?"),
-        ("compute.zzzzzz=3", "'compute.zzzzzz'", "takes: checkpoint_every_seconds, grace_seconds"),
+        ("compute.zzzzzz=3", "'compute.zzzzzz'", "takes: checkpoint_every_seconds"),
     ],
 )
 def test_an_unknown_key_is_named_with_the_nearest_valid_one(override: str, key: str, nearest: str) -> None:

@@ -42,6 +42,14 @@ def test_the_newest_by_number_is_restored_byte_for_byte(checkpoints, folder, tmp
     assert {path.name: path.read_text() for path in restored.iterdir()} == {"params": "p100", "shared": "same"}
 
 
+def test_older_checkpoints_are_found_one_after_the_other(checkpoints, folder):
+    for step in (9, 10, 100):
+        checkpoints.save(step, folder(params=f"p{step}"), {})
+    assert checkpoints.latest(before=100).step == 10
+    assert checkpoints.latest(before=10).step == 9
+    assert checkpoints.latest(before=9) is None
+
+
 def test_a_checkpoint_without_manifest_does_not_exist(checkpoints, folder, monkeypatch):
     def killed(name: str, data: bytes) -> bool:
         raise KeyboardInterrupt
