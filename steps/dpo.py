@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
+import jax
+import jax.numpy as jnp
 import optax
 
 from nanocode.config import DpoConfig, EvaluationConfig
@@ -114,11 +116,14 @@ def run(config: DpoConfig, evaluation: EvaluationConfig, seed: int, inputs: Inpu
         tokens_per_step=round(fmean(_row_tokens(pairs, indices, context) for indices in planned)),
         label="dpo",
         running=running,
-        observe=DisplacementGuard(config.max_chosen_drop_nats),
+        guard=config.guard,
+        guards=[DisplacementGuard(config.max_chosen_drop_nats)],
+        rate_factor=lambda step: float(_rate(config)(jnp.asarray(step))),
     )
-    retention = _retention(config, evaluation, frozen, trained.model, tokenizer)
+    retention = _retention(config, evaluation, frozen, trained.model, tokenizer, running)
     running.say(f"dpo: validation tasks solved {retention['before']:.3f} -> {retention['after']:.3f}")
     save_model(trained.model, inputs.output)
+    trained.write_metrics(inputs.output)
     return trained.metrics | {"retention": retention}
 
 
@@ -129,22 +134,30 @@ def _row_tokens(pairs: Sequence[Pair], indices: Sequence[int], context: int) -> 
 
 def build_optimizer(config: DpoConfig) -> optax.GradientTransformation:
     """Adam over every weight, warmed up, then linear to zero."""
-    rate = trapezoid(config.steps, config.warmup_steps, 1.0, 0.0)
+    rate = _rate(config)
     return optax.chain(
         optax.scale_by_adam(config.adam_beta1, config.adam_beta2),
         optax.scale_by_schedule(lambda step: -config.lr * rate(step)),
     )
 
 
+def _rate(config: DpoConfig) -> Callable[[jax.Array], jax.Array]:
+    return trapezoid(config.steps, config.warmup_steps, 1.0, 0.0)
+
+
 def _retention(
-    config: DpoConfig, evaluation: EvaluationConfig, before: GPT, after: GPT, tokenizer: Tokenizer
+    config: DpoConfig, evaluation: EvaluationConfig, before: GPT, after: GPT, tokenizer: Tokenizer, running: Running
 ) -> dict[str, float]:
-    """Task success on the same validation tasks, greedy, of both models. Raises GuardTripped past the limit."""
+    """Task success on the same validation tasks, greedy, of both models.
+
+    Raises GuardTripped past the limit, Interrupted when asked to stop.
+    """
     if not config.retention_tasks:
         return {"before": 0.0, "after": 0.0, "tasks": 0}
     tasks = sample_tasks("validation", config.retention_tasks, _RETENTION_SEED)
     rates = []
     for model in (before, after):
+        running.pause("before the retention tasks, after training")
         episodes = run_tasks(
             Engine(model, tokenizer),
             tasks,

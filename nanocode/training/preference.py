@@ -6,14 +6,15 @@ destroyed model. The guard watches the chosen log-prob, which is the one figure 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from nanocode.model.gpt import GPT
-from nanocode.training.loop import Report, TrainingError
+from nanocode.training.guard import TrainingError
+from nanocode.training.journal import Report
 from nanocode.training.losses import preference_loss, sequence_log_probs
 from nanocode.training.pairs import LogProbs, Pair, PairBatch, collate, row_tokens
 
@@ -73,16 +74,27 @@ def wins(margin: jax.Array, tolerance: float = 1e-4) -> jax.Array:
 
 
 class DisplacementGuard:
-    """Raises GuardTripped when the running mean of the chosen log-prob falls `max_drop_nats` below the reference."""
+    """Raises GuardTripped when the running mean of the chosen log-prob falls `max_drop_nats` below the reference.
+
+    The mean starts at the reference itself, so that one bad batch early on does not count as displacement.
+    """
 
     def __init__(self, max_drop_nats: float) -> None:
         self._max_drop_nats = max_drop_nats
         self._mean = 0.0
 
-    def __call__(self, report: Report) -> None:
-        self._mean = _GUARD_MEMORY * self._mean + (1 - _GUARD_MEMORY) * report.metrics["chosen_shift"]
+    def begin(self, history: Iterable[Report]) -> None:
+        self._mean = 0.0
+        for report in history:
+            self._add(report)
+
+    def judge(self, report: Report) -> None:
+        self._add(report)
         if self._mean < -self._max_drop_nats:
             raise GuardTripped(
                 f"the chosen replies became {-self._mean:.1f} nats less likely by step {report.step} "
                 f"(limit {self._max_drop_nats}): lower dpo.lr or raise dpo.nll_weight"
             )
+
+    def _add(self, report: Report) -> None:
+        self._mean = _GUARD_MEMORY * self._mean + (1 - _GUARD_MEMORY) * report.metrics["chosen_shift"]

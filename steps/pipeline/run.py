@@ -73,12 +73,22 @@ class Run:
         """How training is carried out: checkpoints under the stage's key, this run's voice and stop signal."""
         import jax
 
+        from nanocode.training.hardware import keep_compiled
+        from nanocode.training.sharding import build_mesh, layout
         from nanocode.training.stage import Running
 
-        jax.config.update("jax_compilation_cache_dir", str(self.root / ".nanocode" / "xla"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+        compute, local = self.config.compute, self.root / ".nanocode"
+        if compute.compilation_cache:
+            keep_compiled(local / "xla")
         making.environment["devices"] = sorted({device.device_kind for device in jax.devices()})
-        return Running(self.say, making.checkpoints, self.config.compute, self.stop_requested)
+        return Running(
+            self.say,
+            making.checkpoints,
+            compute,
+            self.stop_requested,
+            build_mesh(layout(compute, jax.device_count()), jax.devices()),
+            local / "logs" / f"{making.stage.name}-{making.key[:12]}",
+        )
 
 
 def peak_rss_bytes() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import pytest
 class FolderManifest:
     step: int
     folder: Path
+    details: Mapping[str, Any]
 
 
 class FolderStore:
@@ -29,13 +31,16 @@ class FolderStore:
     def save(self, step: int, folder: Path, details: Mapping[str, Any]) -> None:
         if self.failing is not None:
             raise self.failing
+        (folder / "details").write_text(json.dumps(details))
         shutil.copytree(folder, self.root / "partial")
         (self.root / "partial").rename(self.root / f"{step:09}")
         self.saved.append(step)
 
-    def latest(self) -> FolderManifest | None:
-        folders = sorted(self.root.glob("[0-9]*"))
-        return FolderManifest(int(folders[-1].name), folders[-1]) if folders else None
+    def latest(self, before: int | None = None) -> FolderManifest | None:
+        folders = [each for each in sorted(self.root.glob("[0-9]*")) if before is None or int(each.name) < before]
+        if not folders:
+            return None
+        return FolderManifest(int(folders[-1].name), folders[-1], json.loads((folders[-1] / "details").read_text()))
 
     def restore(self, manifest: FolderManifest, folder: Path) -> None:
         shutil.copytree(manifest.folder, folder)

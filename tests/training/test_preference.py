@@ -12,7 +12,8 @@ from flax import nnx
 from nanocode.config import ModelConfig
 from nanocode.conversation import Rendered
 from nanocode.model.gpt import GPT
-from nanocode.training.loop import Report, train
+from nanocode.training.journal import Report
+from nanocode.training.loop import train
 from nanocode.training.pairs import Pair, batch
 from nanocode.training.preference import DisplacementGuard, GuardTripped, pair_loss, score, wins
 from nanocode.training.step import initial_state, make_step
@@ -40,18 +41,14 @@ def pairs() -> list[Pair]:
 
 def run(model: GPT, pairs: list[Pair], lr: float, steps: int, nll_weight: float) -> list[Report]:
     reference = score(model, pairs, PAD)
-    reports: list[Report] = []
-    guard = DisplacementGuard(2.0)
-
-    def observe(report: Report) -> None:
-        reports.append(report)
-        guard(report)
-
     optimizer = optax.sgd(lr)
     step = make_step(model, pair_loss(0.1, nll_weight), optimizer)
-    state = initial_state(GPT(CONFIG, VOCAB, nnx.Rngs(0)), optimizer)
-    train(state, step, lambda index: batch(pairs, reference, CONTEXT, PAD), steps, observe=observe)
-    return reports
+    _, journal = train(
+        lambda: initial_state(GPT(CONFIG, VOCAB, nnx.Rngs(0)), optimizer),
+        *(step, lambda index: batch(pairs, reference, CONTEXT, PAD), steps),
+        guards=[DisplacementGuard(2.0)],
+    )
+    return journal.history
 
 
 def test_at_the_start_the_loss_is_ln_2_and_ties_count_half(model: GPT, pairs: list[Pair]) -> None:
@@ -76,13 +73,27 @@ def test_the_guard_stops_a_run_whose_chosen_replies_become_unlikely() -> None:
     guard = DisplacementGuard(2.0)
     with pytest.raises(GuardTripped, match=r"less likely by step .*lower dpo\.lr or raise dpo\.nll_weight"):
         for step in range(1, 40):
-            guard(Report(step, 40, 0.1, {"loss": 0.0003, "accuracy": 1.0, "chosen_shift": -0.2 * step}))
+            guard.judge(Report(step, 40, 0.1, {"loss": 0.0003, "accuracy": 1.0, "chosen_shift": -0.2 * step}))
 
 
 def test_the_guard_forgives_one_bad_batch() -> None:
     guard = DisplacementGuard(2.0)
     for step, shift in enumerate([0.1, -6.0, 0.1, 0.2], start=1):
-        guard(Report(step, 4, 0.1, {"loss": 0.5, "chosen_shift": shift}))
+        guard.judge(Report(step, 4, 0.1, {"loss": 0.5, "chosen_shift": shift}))
+
+
+def test_the_guard_remembers_after_a_resume() -> None:
+    """Without its history it would let a damaged model go on for some steps more."""
+    reports = [Report(step, 40, 0.1, {"loss": 0.1, "chosen_shift": -0.2 * step}) for step in range(1, 40)]
+    straight, resumed = DisplacementGuard(2.0), DisplacementGuard(2.0)
+    with pytest.raises(GuardTripped) as first:
+        for report in reports:
+            straight.judge(report)
+    resumed.begin(reports[:8])
+    with pytest.raises(GuardTripped) as second:
+        for report in reports[8:]:
+            resumed.judge(report)
+    assert str(first.value) == str(second.value)
 
 
 def test_a_margin_within_float_noise_is_a_tie() -> None:
