@@ -1,0 +1,86 @@
+"""Train a tiny model on several layouts of 8 devices; print one JSON document of what a test wants to compare."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+from flax import nnx
+
+from nanocode.config import ComputeConfig, ModelConfig, OptimizerConfig
+from nanocode.model.gpt import GPT
+from nanocode.training.batches import placed
+from nanocode.training.losses import Batch, language_model_loss
+from nanocode.training.optimizer import build_optimizer
+from nanocode.training.sharding import build_mesh, layout, on_one_device, shard_stack
+from nanocode.training.step import TrainState, initial_state, make_step
+
+STEPS, ROWS, VOCAB = 20, 16, 128
+MODEL = ModelConfig(
+    depth=2, width=64, heads=4, context_tokens=32, dtype="float32", value_embeddings=True, layer_scalars=True
+)
+LAYOUTS = {
+    "one device": (1, ComputeConfig()),
+    "accumulated": (1, ComputeConfig(device_batch_rows=4)),
+    "data": (8, ComputeConfig()),
+    "fsdp": (8, ComputeConfig(mesh_fsdp=8)),
+    "fsdp and tensor": (8, ComputeConfig(mesh_fsdp=2, mesh_tensor=4)),
+    "all, accumulated": (8, ComputeConfig(mesh_data=2, mesh_fsdp=2, mesh_tensor=2, device_batch_rows=2)),
+}
+
+
+def batch(step: int) -> Batch:
+    """One of four batches, so that there is something to learn; the rows' masks differ much in size."""
+    generator = np.random.default_rng(step % 4)
+    ids = np.tile(generator.integers(0, VOCAB, (ROWS, 11)), (1, 3)).astype(np.int32)
+    mask = (generator.random(ids.shape) < generator.random((ROWS, 1))).astype(np.int8)
+    return Batch(ids, mask, np.broadcast_to(np.arange(33) >= 20, ids.shape).astype(np.int32))
+
+
+def train(compute: ComputeConfig, devices: int, steps: int = STEPS) -> tuple[list[float], TrainState]:
+    """The losses and the state after them."""
+    mesh = build_mesh(layout(compute, devices), jax.devices()[:devices])
+    model = GPT(MODEL, VOCAB, nnx.Rngs(0))
+    optimizer = build_optimizer(
+        OptimizerConfig(), STEPS, 0.5, stack_multiple=mesh.size if mesh else 1, shard_stack=shard_stack
+    )
+    state = initial_state(model, optimizer, mesh)
+    step = make_step(
+        model, lambda own, batch: (language_model_loss(own, batch), {}), optimizer, mesh, compute.device_batch_rows
+    )
+    read, losses = placed(batch, mesh), []
+    for index in range(steps):
+        state, values = step(state, read(index))
+        losses.append(float(values["loss"]))
+    return losses, state
+
+
+def device_share(state: TrainState) -> dict[str, float]:
+    """Of the matrices and tables, and of the optimizer's arrays of that size: the part on the first device."""
+    first = jax.devices()[0]
+
+    def share(tree: object) -> float:
+        large = [leaf for leaf in jax.tree.leaves(tree) if leaf.ndim >= 2 and leaf.size >= 64 * 64]
+        own = [shard.data.size for leaf in large for shard in leaf.addressable_shards if shard.device == first]
+        return sum(own) / sum(leaf.size for leaf in large)
+
+    return {"parameters": share(state.parameters), "optimizer": share(state.optimizer)}
+
+
+def main() -> None:
+    results = {}
+    for name, (devices, compute) in LAYOUTS.items():
+        losses, state = train(compute, devices)
+        results[name] = {"losses": losses, "share": device_share(state)}
+    mesh = build_mesh(layout(ComputeConfig(mesh_fsdp=8), 8), jax.devices())
+    model, optimizer = GPT(MODEL, VOCAB, nnx.Rngs(0)), build_optimizer(OptimizerConfig(), 1)
+    whole, plain = on_one_device(initial_state(model, optimizer, mesh), mesh), initial_state(model, optimizer)
+    same = jax.tree.map(lambda one, other: bool(np.array_equal(one, other)), whole, plain)
+    Path(sys.argv[1]).write_text(json.dumps({"results": results, "laid out and back": all(jax.tree.leaves(same))}))
+
+
+if __name__ == "__main__":
+    main()
