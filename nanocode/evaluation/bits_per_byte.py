@@ -16,7 +16,8 @@ from flax import nnx
 
 from nanocode.model.gpt import GPT
 from nanocode.tokenizer import Tokenizer
-from nanocode.training.losses import token_log_probs
+from nanocode.training.cross_entropy import token_log_probs
+from nanocode.training.losses import head
 
 _BATCH_ROWS = 16
 
@@ -28,7 +29,8 @@ def bits_per_byte(model: GPT, tokenizer: Tokenizer, texts: Iterable[str], max_by
 
     @jax.jit
     def row_nats(state: nnx.State, ids: jax.Array, counted: jax.Array) -> jax.Array:
-        log_probs = token_log_probs(nnx.merge(graph, state)(ids[:, :-1]), ids[:, 1:])
+        own = nnx.merge(graph, state)
+        log_probs = token_log_probs(own.final(own.hidden(ids[:, :-1])), head(own), ids[:, 1:])
         return -jnp.sum(log_probs * counted, axis=1)
 
     documents = [[tokenizer.bos, *ids] for ids in tokenizer.encode_batch(list(_up_to(texts, max_bytes)))]

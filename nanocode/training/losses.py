@@ -12,6 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nanocode.model.gpt import GPT
+from nanocode.training.cross_entropy import Head, token_log_probs, weighted_nll
+
 
 class Batch(NamedTuple):
     """Rows of T+1 tokens: position t predicts t+1."""
@@ -21,30 +24,33 @@ class Batch(NamedTuple):
     segments: jax.Array | np.ndarray  # (B, T+1) int32: documents that cannot see each other
 
 
-def token_log_probs(logits: jax.Array, targets: jax.Array | np.ndarray) -> jax.Array:
-    """(..., V) float32 logits, (...) ids -> (...) log-probabilities of the targets."""
-    chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
-    return chosen - jax.nn.logsumexp(logits, axis=-1)
-
-
 def target_mask(batch: Batch) -> jax.Array:
     """(B, T) float32: which targets count. A document's first token is never predicted from another document."""
     same = batch.segments[:, 1:] == batch.segments[:, :-1]
     return jnp.asarray(batch.mask[:, 1:] * same, jnp.float32)
 
 
-def language_model_loss(model: object, batch: Batch) -> jax.Array:
+def language_model_loss(model: GPT, batch: Batch) -> jax.Array:
     """Mean nats over the targets that count; 0 when none does, never NaN (karpathy/nanochat#590)."""
-    logits = model(batch.ids[:, :-1], batch.segments[:, :-1])  # type: ignore[operator]
     mask = target_mask(batch)
-    return -jnp.sum(token_log_probs(logits, batch.ids[:, 1:]) * mask) / jnp.maximum(1.0, jnp.sum(mask))
+    return weighted_nll(*_stream_and_targets(model, batch), mask / jnp.maximum(1.0, jnp.sum(mask)))
 
 
-def sequence_log_probs(model: object, batch: Batch) -> tuple[jax.Array, jax.Array]:
+def sequence_log_probs(model: GPT, batch: Batch) -> tuple[jax.Array, jax.Array]:
     """Summed log-prob of each row's trained tokens, (B,) float32, and their count, (B,) float32."""
-    logits = model(batch.ids[:, :-1], batch.segments[:, :-1])  # type: ignore[operator]
     mask = target_mask(batch)
-    return jnp.sum(token_log_probs(logits, batch.ids[:, 1:]) * mask, axis=1), jnp.sum(mask, axis=1)
+    return jnp.sum(token_log_probs(*_stream_and_targets(model, batch)) * mask, axis=1), jnp.sum(mask, axis=1)
+
+
+def _stream_and_targets(model: GPT, batch: Batch) -> tuple[jax.Array, Head, jax.Array]:
+    """(B, T, C) ready for the head, the head, and the (B, T) ids that it should find."""
+    ids, segments = jnp.asarray(batch.ids), jnp.asarray(batch.segments)
+    return model.final(model.hidden(ids[:, :-1], segments[:, :-1])), head(model), ids[:, 1:]
+
+
+def head(model: GPT) -> Head:
+    """The output table of a model, padding cropped, and its softcap."""
+    return Head(model.head[: model.vocab_size], model.config.softcap)
 
 
 class Preference(NamedTuple):
