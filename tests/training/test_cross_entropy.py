@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,7 +49,9 @@ def test_value_and_gradients_are_those_of_the_definition(rows: int, positions: i
     x, table, targets, weights = example(rows, positions)
     log_probs, value, *gradients = reference(x, table, targets, weights)
     narrow = in_float32(x, table)
-    np.testing.assert_allclose(token_log_probs(narrow[0], Head(narrow[1], SOFTCAP), targets), log_probs, atol=2e-5)
+    np.testing.assert_allclose(
+        token_log_probs(narrow[0], Head(narrow[1], SOFTCAP), jnp.asarray(targets)), log_probs, atol=2e-5
+    )
     found, found_gradients = jax.value_and_grad(nll, argnums=(0, 1))(*narrow, targets, weights)
     assert float(found) == pytest.approx(value, rel=1e-5)
     for own, expected in zip(found_gradients, gradients, strict=True):
@@ -60,7 +64,7 @@ def test_the_two_ways_agree_under_any_cotangent() -> None:
     narrow = in_float32(x, table)
 
     def by_token(x: jax.Array, table: jax.Array) -> jax.Array:
-        return -3.0 * jnp.sum(token_log_probs(x, Head(table, SOFTCAP), targets) * weights)
+        return -3.0 * jnp.sum(token_log_probs(x, Head(table, SOFTCAP), jnp.asarray(targets)) * weights)
 
     def at_once(x: jax.Array, table: jax.Array) -> jax.Array:
         return 3.0 * nll(x, table, targets, weights)
@@ -86,7 +90,7 @@ def test_no_array_of_the_whole_logits_is_made() -> None:
         assert largest <= 2 * CHUNK_POSITIONS * 5_000
 
 
-def _equations(jaxpr: jax.extend.core.Jaxpr) -> list[jax.extend.core.JaxprEqn]:
+def _equations(jaxpr: Any) -> list[Any]:
     """All equations of a program, those of loops and calls inside it too."""
     inner = [own for equation in jaxpr.eqns for own in jax.core.jaxprs_in_params(equation.params)]
     return [*jaxpr.eqns, *(equation for own in inner for equation in _equations(own))]
