@@ -14,6 +14,7 @@ from nanocode.config import ModelConfig, OptimizerConfig, PretrainConfig
 from nanocode.data.plans import open_plans
 from nanocode.data.rows import PackedRows
 from nanocode.data.tokens import open_tokens
+from nanocode.evaluation.bits_per_byte import bits_per_byte
 from nanocode.inference.engine import Engine
 from nanocode.model.depth import Horizon, horizon
 from nanocode.model.gpt import GPT
@@ -21,7 +22,9 @@ from nanocode.model.weights import save_model
 from nanocode.tokenizer import Tokenizer
 from nanocode.training.batches import batches
 from nanocode.training.losses import language_model_loss
+from nanocode.training.metrics import rate_factor
 from nanocode.training.optimizer import build_optimizer
+from nanocode.training.probes import Probe
 from nanocode.training.stage import Running, run_training
 
 _SAMPLE_PROMPTS = ("def ", "The ", "import ", "class ", "return ", "If ", "    for ", "This module ")
@@ -41,7 +44,7 @@ class Inputs:
 def run(
     config: PretrainConfig, model_config: ModelConfig, seed: int, inputs: Inputs, running: Running
 ) -> dict[str, Any]:
-    """Train from scratch and write the model folder and ``samples.json``; returns the metrics.
+    """Train from scratch and write the model folder, ``metrics.jsonl`` and ``samples.json``; returns the metrics.
 
     Raises TrainingError when the loss diverges, Interrupted when asked to stop (state saved).
     """
@@ -68,8 +71,13 @@ def run(
         tokens_per_step=batch_rows * model_config.context_tokens,
         label="pretrain",
         running=running,
+        guard=config.guard,
+        probes=_probes(config, inputs, tokenizer, seed),
+        rate_factor=rate_factor(optimizer_config, steps),
     )
+    running.pause("after training, before the samples")
     save_model(trained.model, inputs.output)
+    trained.write_metrics(inputs.output)
     samples = _samples(trained.model, tokenizer, config.samples, seed)
     text = json.dumps(samples, indent=2, ensure_ascii=False)
     (inputs.output / "samples.json").write_text(text + "\n", encoding="utf-8")
@@ -88,6 +96,45 @@ def _scaled(config: PretrainConfig, rules: Horizon) -> tuple[OptimizerConfig, fl
 def _rows(name: str, tokens: Path, plan: Path, weight: float) -> PackedRows:
     shards = open_tokens(tokens, "train")
     return PackedRows(name, weight, shards, open_plans(plan, shards))
+
+
+def _probes(config: PretrainConfig, inputs: Inputs, tokenizer: Tokenizer, seed: int) -> list[Probe]:
+    """Held-out bits per byte of each source, and continuations, at the intervals of the config."""
+    found = []
+    if config.eval_every_steps is not None:
+        texts = {
+            name: _held_out(folder, tokenizer, config.eval_bytes) for name, folder in sorted(inputs.tokens.items())
+        }
+        found.append(
+            Probe(
+                config.eval_every_steps,
+                lambda model: {
+                    f"bpb_{name}": bits_per_byte(model, tokenizer, own, config.eval_bytes)
+                    for name, own in texts.items()
+                },
+            )
+        )
+    if config.sample_every_steps is not None:
+        found.append(
+            Probe(
+                config.sample_every_steps,
+                lambda model: {"samples": _samples(model, tokenizer, config.samples, seed)},
+            )
+        )
+    return found
+
+
+def _held_out(folder: Path, tokenizer: Tokenizer, max_bytes: int) -> list[str]:
+    """The first held-out documents of a source, as many as `max_bytes` bytes take."""
+    found: list[str] = []
+    left = max_bytes
+    for shard in open_tokens(folder, "validation"):
+        for index in range(shard.documents):
+            if left <= 0:
+                return found
+            found.append(tokenizer.decode(shard.document(index)[1:].tolist()))  # without its <|bos|>
+            left -= len(found[-1].encode())
+    return found
 
 
 def _samples(model: GPT, tokenizer: Tokenizer, count: int, seed: int) -> list[dict[str, str]]:

@@ -9,7 +9,7 @@ killed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -58,10 +58,7 @@ class Journal:
 
     def batch_of(self, step: int) -> int:
         """The number of the batch that optimizer step `step` (from 0) trains on; may lie beyond the last one."""
-        batch = step
-        for skipped in self.skipped:
-            batch += skipped <= batch
-        return batch
+        return _batch_of(step, self.skipped)
 
     def source_of(self, batch: int) -> int:
         """The batch that stands under a number: beyond the last one the first ones come again, skipped ones do not."""
@@ -86,10 +83,11 @@ class Journal:
 
     def passes(self, position: Mapping[str, Any]) -> bool:
         """Whether this run's own course, from the start, leads through `position`."""
-        done = int(position["step"])
-        newest = self.batch_of(done - 1)
-        own, other = ([batch for batch in each if batch < newest] for each in (self.skipped, position["skipped"]))
-        return done == 0 or own == other
+        if position["step"] == 0:
+            return True
+        newest = [_batch_of(position["step"] - 1, skipped) for skipped in (self.skipped, position["skipped"])]
+        own, other = ([batch for batch in each if batch < newest[0]] for each in (self.skipped, position["skipped"]))
+        return newest[0] == newest[1] and own == other
 
     def copy(self) -> Journal:
         """One that later steps do not change."""
@@ -127,3 +125,11 @@ class Journal:
             yield json.dumps({"step": report.step, **report.metrics})
         for each in returns:
             yield json.dumps({"event": "returned", **asdict(each)})
+
+
+def _batch_of(step: int, skipped: Sequence[int]) -> int:
+    """The `step`-th number (from 0) that is not in `skipped`, which is sorted."""
+    batch = step
+    for each in skipped:
+        batch += each <= batch
+    return batch

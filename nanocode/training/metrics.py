@@ -57,7 +57,10 @@ class TrainingLog:
     ) -> None:
         self._workload, self._say, self._every_seconds, self._clock = workload, say, every_seconds, clock
         self._told_returns = 0
-        self._begin_counting()
+        self._loss = RunningMean(_LOSS_MEMORY)
+        self._said_at = clock()
+        self._steps, self._seconds = 0, 0.0  # since the line before
+        self._steady: tuple[int, float] | None = None  # a step and when it ended: the first one compiles
 
     def begin(self, journal: Journal) -> None:
         self._loss = RunningMean(_LOSS_MEMORY)
@@ -73,7 +76,7 @@ class TrainingLog:
         elif journal.done:
             self._say(f"{label}: goes on after step {journal.done:,} of {journal.steps:,}")
         self._told_returns = len(journal.returns)
-        self._begin_counting()
+        self._said_at, self._steps, self._seconds, self._steady = self._clock(), 0, 0.0, None
 
     def step(self, report: Report, state: Any, journal: Journal) -> None:
         del state, journal
@@ -81,16 +84,11 @@ class TrainingLog:
         self._steps, self._seconds = self._steps + 1, self._seconds + report.seconds
         now = self._clock()
         if self._steady is None:
-            self._steady = (report.step, now)  # the step that compiled says nothing about the others
+            self._steady = (report.step, now)
         if report.step < report.steps and now - self._said_at < self._every_seconds:
             return
         self._say(self._line(report, now))
         self._said_at, self._steps, self._seconds = now, 0, 0.0
-
-    def _begin_counting(self) -> None:
-        self._said_at = self._clock()
-        self._steps, self._seconds = 0, 0.0
-        self._steady: tuple[int, float] | None = None
 
     def _line(self, report: Report, now: float) -> str:
         own, mean_seconds = self._workload, max(1e-9, self._seconds / self._steps)

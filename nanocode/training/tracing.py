@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import jax
@@ -30,7 +30,7 @@ class Tracer:
             self._folder.mkdir(parents=True, exist_ok=True)
             jax.profiler.start_trace(str(self._folder))
             self._running = True
-        with jax.profiler.StepTraceAnnotation("step", step_num=step):
+        with jax.profiler.StepTraceAnnotation("step", step_num=step) if self._running else nullcontext():
             yield
         if step >= self._last:
             self.close()
