@@ -50,7 +50,9 @@ def label(path: tuple[Any, ...], leaf: jax.Array) -> str:
     if names[0] == "blocks" and leaf.ndim >= 2:
         return _MATRIX
     if names[0] not in _GROUPS:
-        raise ValueError(f"parameter {'.'.join(names)} {leaf.shape} belongs to no optimizer group: give it one in label")
+        raise ValueError(
+            f"parameter {'.'.join(names)} {leaf.shape} belongs to no optimizer group: give it one in label"
+        )
     return _GROUPS[names[0]]
 
 

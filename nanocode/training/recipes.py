@@ -107,9 +107,7 @@ NANOCHAT = OptimizerSettings(
 NANOCODE = replace(
     NANOCHAT,
     schedule=ScheduleSettings(warmup_steps=0, warmdown_fraction=0.4, final_lr_fraction=0.0),
-    muon=MuonSettings(
-        momentum_start=0.85, momentum_warmup_steps=300, iteration="newton_schulz", bfloat16=True
-    ),
+    muon=MuonSettings(momentum_start=0.85, momentum_warmup_steps=300, iteration="newton_schulz", bfloat16=True),
     embedding=AdamSettings(0.3, width_scaled=True),
     unembedding=AdamSettings(0.004, width_scaled=True),
 )
