@@ -37,9 +37,10 @@ def tokenizer() -> Tokenizer:
 
 
 def tiny_model_config(**changes: object) -> ModelConfig:
-    """Two layers of width 32, in float32, with every switch of the architecture on."""
-    values: dict[str, object] = {"depth": 2, "width": 32, "heads": 2, "context_tokens": 96, "dtype": "float32"}
-    return ModelConfig.model_validate(values | changes)
+    """Two layers of width 32, in float32, with the switches of the nano model."""
+    size = {"depth": 2, "width": 32, "heads": 2, "context_tokens": 96, "dtype": "float32", "mask_documents": True}
+    off = {"window_pattern": "L", "value_embeddings": False, "layer_scalars": False, "backout": False}
+    return ModelConfig.model_validate({**size, **off, **changes})
 
 
 @pytest.fixture(scope="session")

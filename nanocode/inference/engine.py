@@ -17,8 +17,8 @@ from flax import nnx
 
 from nanocode.conversation import Message, parse_assistant, render_prompt
 from nanocode.inference.overflow import ContextOverflow
-from nanocode.model.attention import causal_attention
-from nanocode.model.gpt import GPT, rotary_tables
+from nanocode.model.gpt import GPT
+from nanocode.model.layers import Block
 from nanocode.tokenizer import Tokenizer
 
 _BUCKET_TOKENS = 64
@@ -26,7 +26,7 @@ _BATCH_ROWS = 64  # at once: memory stays bounded, and rows of like length share
 
 
 class Cache(NamedTuple):
-    """Keys and values, one (B, H, S, D) array a layer: the layout in which a decode step is two plain batched
+    """Keys and values, one (B, Hkv, S, D) array a layer: the layout in which a decode step is two plain batched
     products.
     """
 
@@ -203,15 +203,17 @@ def _prefill(model: GPT, ids: jax.Array, new_tokens: int) -> Cache:
     room = ((0, 0), (0, 0), (0, new_tokens), (0, 0))
     x = model.embed(ids)
     if model.smear is not None:
-        x = model.smear(x, jnp.pad(x, ((0, 0), (1, 0), (0, 0)))[:, :-1])
-    cos, sin = rotary_tables(jnp.arange(ids.shape[1]), model.shape.head_width, model.config.rope_base)
-    embedded = x
-    for layer, block in enumerate(model.blocks):
-        x = model.enter(layer, x, embedded)
-        q, k, v = block.project(x, cos, sin, model.value_embedding(layer, ids))
+        x = model.smear.over_rows(x)
+    cos, sin = model.rotary(jnp.arange(ids.shape[1]))
+
+    def run(layer: int, block: Block, x: jax.Array, value_input: jax.Array | None) -> jax.Array:
+        del layer
+        q, k, v = block.project(x, cos, sin, value_input)
         keys.append(jnp.pad(k.swapaxes(1, 2), room))
         values.append(jnp.pad(v.swapaxes(1, 2), room))
-        x = block.finish(x, causal_attention(q, k, v))
+        return block.finish(x, block.attention.attend(q, k, v, None))
+
+    model.through_blocks(x, ids, run)
     return Cache(tuple(keys), tuple(values))
 
 
@@ -226,18 +228,35 @@ def _decode_step(model: GPT, decoding: Decoding, lengths: jax.Array, prompt_toke
     if model.smear is not None:
         previous = jnp.where((positions > 0)[:, None, None], model.embed(decoding.before_last[:, None]), 0)
         x = model.smear(x, previous)
-    cos, sin = rotary_tables(positions[:, None], model.shape.head_width, model.config.rope_base)
+    cos, sin = model.rotary(positions[:, None])
     slot = prompt_tokens + decoding.generated
-    slots = jnp.arange(decoding.cache.keys[0].shape[2])
-    generated = (slots >= prompt_tokens) & (slots <= slot)
-    visible = (generated[None, :] | (slots[None, :] < lengths[:, None] - 1))[:, None]  # (B, 1, S)
-    keys, values, embedded = [], [], x
-    for layer, (block, cached_keys, cached_values) in enumerate(zip(model.blocks, *decoding.cache, strict=True)):
-        x = model.enter(layer, x, embedded)
-        q, k, v = block.project(x, cos, sin, model.value_embedding(layer, decoding.last[:, None]))
+    ages = _ages(decoding, lengths, prompt_tokens)
+    keys, values = [], []
+
+    def run(layer: int, block: Block, x: jax.Array, value_input: jax.Array | None) -> jax.Array:
+        q, k, v = block.project(x, cos, sin, value_input)
+        cached_keys, cached_values = decoding.cache.keys[layer], decoding.cache.values[layer]
         keys.append(jax.lax.dynamic_update_slice_in_dim(cached_keys, k.swapaxes(1, 2), slot, axis=2))
         values.append(jax.lax.dynamic_update_slice_in_dim(cached_values, v.swapaxes(1, 2), slot, axis=2))
-        scores = jnp.einsum("bhd,bhsd->bhs", q[:, 0] * q.shape[-1] ** -0.5, keys[-1]).astype(jnp.float32)
-        weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1).astype(v.dtype)
-        x = block.finish(x, jnp.einsum("bhs,bhsd->bhd", weights, values[-1])[:, None])
+        window = block.attention.window
+        visible = (ages >= 0) & (ages <= (model.shape.tokens if window is None else window))
+        return block.finish(x, _attend_one(q[:, 0], keys[-1], values[-1], visible)[:, None])
+
+    x = model.through_blocks(x, decoding.last[:, None], run)
     return model.unembed(x)[:, 0], Cache(tuple(keys), tuple(values))
+
+
+def _ages(decoding: Decoding, lengths: jax.Array, prompt_tokens: int) -> jax.Array:
+    """(B, S): how many positions before the newest token the one in a slot stands; below 0 where there is none yet."""
+    slots = jnp.arange(decoding.cache.keys[0].shape[2])[None, :]
+    of_prompts = jnp.where(slots < lengths[:, None] - 1, decoding.positions[:, None] - slots, -1)
+    return jnp.where(slots >= prompt_tokens, prompt_tokens + decoding.generated - slots, of_prompts)
+
+
+def _attend_one(q: jax.Array, keys: jax.Array, values: jax.Array, visible: jax.Array) -> jax.Array:
+    """One query a row, (B, H, D), over the cache (B, Hkv, S, D) where `visible` (B, S) -> (B, H, D)."""
+    rows, heads, width = q.shape
+    grouped = (q * width**-0.5).reshape(rows, keys.shape[1], -1, width)
+    scores = jnp.einsum("bkgd,bksd->bkgs", grouped, keys).astype(jnp.float32)
+    weights = jax.nn.softmax(jnp.where(visible[:, None, None], scores, -jnp.inf), axis=-1).astype(values.dtype)
+    return jnp.einsum("bkgs,bksd->bkgd", weights, values).reshape(rows, heads, width)

@@ -7,19 +7,47 @@ that share its segment and lie at most `window` positions back. Softmax scale 1/
 
 from __future__ import annotations
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
+
+from nanocode.model.cudnn import cudnn_attention, cudnn_takes, xla_attention
+from nanocode.model.splash import splash_attention
+
+Backend = Literal["auto", "splash", "cudnn", "xla", "blockwise"]
 
 _QUERY_BLOCK = 64
 
 
 def causal_attention(
-    q: jax.Array, k: jax.Array, v: jax.Array, segments: jax.Array | None = None, window: int | None = None
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    segments: jax.Array | None = None,
+    window: int | None = None,
+    backend: Backend = "auto",
 ) -> jax.Array:
-    """(B, T, H, D) -> (B, T, H, D)."""
+    """(B, T, H, D) -> (B, T, H, D). "auto" asks `choose_backend`."""
     if window is not None and window >= q.shape[1] - 1:
         window = None
-    return blockwise_attention(q, k, v, segments, window)
+    chosen = choose_backend(target_platform(), q) if backend == "auto" else backend
+    return _BACKENDS[chosen](q, k, v, segments, window)
+
+
+def choose_backend(platform: str, q: jax.Array | jax.ShapeDtypeStruct) -> Backend:
+    """The fastest path that takes these queries (B, T, H, D) on a platform by JAX's name."""
+    if platform == "tpu":
+        return "splash"
+    if platform in ("gpu", "cuda"):
+        return "cudnn" if cudnn_takes(q) else "xla"
+    return "blockwise"
+
+
+def target_platform() -> str:
+    """Where the program being traced will run: the mesh decides, which may be of a machine that is not here."""
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    return str(device.platform) if device is not None else jax.default_backend()
 
 
 def blockwise_attention(
@@ -46,3 +74,11 @@ def blockwise_attention(
         weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1).astype(v.dtype)
         out.append(jnp.einsum("bhqk,bhkd->bhqd", weights, v[:, :, first:stop]))
     return jnp.concatenate(out, axis=2).transpose(0, 2, 1, 3)
+
+
+_BACKENDS = {
+    "splash": splash_attention,
+    "cudnn": cudnn_attention,
+    "xla": xla_attention,
+    "blockwise": blockwise_attention,
+}

@@ -30,7 +30,7 @@ def save_model(model: GPT, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     flat = _dotted(nnx.to_pure_dict(nnx.state(model, nnx.Param)))
     save_file({name: np.asarray(array) for name, array in flat.items()}, folder / "model.safetensors")
-    description = {"model": model.config.model_dump(), "vocab_size": model.vocab_size}
+    description = {"model": model.config.identity(), "vocab_size": model.vocab_size}
     (folder / "model.json").write_text(json.dumps(description, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
@@ -38,7 +38,7 @@ def load_model(folder: Path) -> GPT:
     """Read what `save_model` wrote. Raises ModelError when a file is missing, damaged or of another shape."""
     try:
         description = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-        config, vocab_size = ModelConfig.model_validate(description["model"]), int(description["vocab_size"])
+        config, vocab_size = _config(description["model"]), int(description["vocab_size"])
         arrays = load_file(folder / "model.safetensors")
         model = nnx.eval_shape(lambda: GPT(config, vocab_size, nnx.Rngs(0)))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
@@ -50,6 +50,15 @@ def load_model(folder: Path) -> GPT:
         raise ModelError(f"{folder}: the weights do not have the shapes and types that model.json describes")
     nnx.replace_by_pure_dict(state, _nested({name: jax.numpy.asarray(array) for name, array in arrays.items()}))
     return nnx.merge(graph, state)
+
+
+def _config(values: dict[str, Any]) -> ModelConfig:
+    """Nothing is taken from defaults, which may not be those under which the model was trained."""
+    config = ModelConfig.model_validate(values)
+    absent = sorted(set(config.identity()) - set(values))
+    if absent:
+        raise ValueError(f"model.json does not say {', '.join(absent)}: it is of an earlier version, train it again")
+    return config
 
 
 def _dotted(nested: dict[Any, Any]) -> dict[str, Any]:

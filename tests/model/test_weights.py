@@ -140,3 +140,18 @@ def test_heads_that_do_not_divide_the_width_are_a_model_error(saved: Path) -> No
     (saved / "model.json").write_text(json.dumps(description))
     with pytest.raises(ModelError, match="does not divide"):
         load_model(saved)
+
+
+def test_a_description_that_leaves_a_switch_out_is_refused(saved: Path) -> None:
+    """The default of today need not be what the model was trained with: a window has no weights to betray it."""
+    description = json.loads((saved / "model.json").read_text())
+    del description["model"]["window_pattern"]
+    (saved / "model.json").write_text(json.dumps(description))
+    with pytest.raises(ModelError, match=r"does not say window_pattern.*train it again"):
+        load_model(saved)
+
+
+def test_how_a_model_is_run_is_not_written_down(tiny_model: MakeModel, saved: Path, tmp_path: Path) -> None:
+    save_model(tiny_model(remat="block", attention="xla"), tmp_path / "other")
+    for name in FILES:
+        assert (saved / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
