@@ -294,6 +294,7 @@ class OptimizerConfig(Section):
     recipe: Literal["plain", "nanochat", "nanocode"] = Field(
         "plain", description="plain: Muon without its additions and one AdamW; else as that project has it"
     )
+    lr_scale: float = Field(1.0, gt=0, description="on every rate, the recipe's and those given here")
     muon_lr: float | None = Field(None, ge=0)
     muon_momentum: float | None = Field(None, ge=0, lt=1)
     muon_momentum_start: float | None = Field(None, ge=0, lt=1, description="at the first step")

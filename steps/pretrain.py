@@ -10,13 +10,13 @@ from typing import Any
 
 from flax import nnx
 
-from nanocode.config import ModelConfig, OptimizerConfig, PretrainConfig
+from nanocode.config import ModelConfig, PretrainConfig
 from nanocode.data.plans import open_plans
 from nanocode.data.rows import PackedRows
 from nanocode.data.tokens import open_tokens
 from nanocode.evaluation.bits_per_byte import bits_per_byte
 from nanocode.inference.engine import Engine
-from nanocode.model.depth import Horizon, horizon
+from nanocode.model.depth import horizon
 from nanocode.model.gpt import GPT
 from nanocode.model.weights import save_model
 from nanocode.tokenizer import Tokenizer
@@ -25,6 +25,7 @@ from nanocode.training.losses import language_model_loss
 from nanocode.training.metrics import rate_factor
 from nanocode.training.optimizer import build_optimizer
 from nanocode.training.probes import Probe
+from nanocode.training.recipes import scaled_by_depth
 from nanocode.training.stage import Running, run_training
 
 _SAMPLE_PROMPTS = ("def ", "The ", "import ", "class ", "return ", "If ", "    for ", "This module ")
@@ -52,7 +53,7 @@ def run(
     depth_rules = horizon(model_config, tokenizer.vocab_size)
     steps = config.steps or depth_rules.steps
     batch_rows = max(1, (config.batch_tokens or depth_rules.batch_tokens) // model_config.context_tokens)
-    optimizer_config, lr_factor = _scaled(config, depth_rules)
+    optimizer_config, lr_factor = scaled_by_depth(config, depth_rules)
     model = GPT(model_config, tokenizer.vocab_size, nnx.Rngs(seed))
     sources = [
         _rows(name, folder, inputs.plans[name], inputs.weights[name]) for name, folder in sorted(inputs.tokens.items())
@@ -82,15 +83,6 @@ def run(
     text = json.dumps(samples, indent=2, ensure_ascii=False)
     (inputs.output / "samples.json").write_text(text + "\n", encoding="utf-8")
     return trained.metrics
-
-
-def _scaled(config: PretrainConfig, rules: Horizon) -> tuple[OptimizerConfig, float]:
-    """Decay and rate factor by the depth rules, which assume their own batch; with another, rates are as written."""
-    if config.batch_tokens is not None:
-        return config.optimizer, 1.0
-    if config.optimizer.muon_weight_decay is not None:
-        return config.optimizer, rules.lr_factor
-    return config.optimizer.model_copy(update={"muon_weight_decay": rules.muon_weight_decay}), rules.lr_factor
 
 
 def _rows(name: str, tokens: Path, plan: Path, weight: float) -> PackedRows:

@@ -95,7 +95,8 @@ def _rate(settings: OptimizerSettings, steps: int, base: float) -> Callable[[jax
     """The negative rate by step: what a direction is multiplied with."""
     schedule = settings.schedule
     factor = trapezoid(steps, schedule.warmup_steps, schedule.warmdown_fraction, schedule.final_lr_fraction)
-    return lambda step: -base * factor(step)
+    scaled = base * schedule.lr_scale
+    return lambda step: -scaled * factor(step)
 
 
 def _adamw(

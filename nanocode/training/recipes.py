@@ -5,10 +5,12 @@ Sources: karpathy/nanochat at 92d63d4; salmanmohammadi/nanocode as published, fo
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from typing import Literal, TypeVar
 
-from nanocode.config import OptimizerConfig, Section
+from nanocode.config import OptimizerConfig, PretrainConfig, Section
+from nanocode.model.depth import Horizon
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,12 @@ class MuonSettings:
 
 @dataclass(frozen=True)
 class ScheduleSettings:
-    """The trapezoid of all rates."""
+    """What all rates share: a factor, and the trapezoid over the run."""
 
     warmup_steps: int
     warmdown_fraction: float
     final_lr_fraction: float
+    lr_scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,21 @@ def resolve(config: OptimizerConfig) -> OptimizerSettings:
         embedding_scale=_given(recipe.embedding_scale, config.embedding_scale),
         smear_backout=_given(recipe.smear_backout, config.smear_backout),
     )
+
+
+def scaled_by_depth(config: PretrainConfig, rules: Horizon) -> tuple[OptimizerConfig, float]:
+    """The pretraining optimizer with the decay that follows from the depth, and the factor on its rates.
+
+    nanochat: both go with the root of the batch, whoever sets it. nanocode: rates as published, no decay. plain: as
+    nanochat with the batch of the depth rules; as written with another.
+    """
+    optimizer, batch_tokens = config.optimizer, config.batch_tokens
+    if optimizer.recipe == "nanocode" or (optimizer.recipe == "plain" and batch_tokens is not None):
+        return optimizer, 1.0
+    share = math.sqrt((batch_tokens or rules.batch_tokens) / rules.batch_tokens)
+    if optimizer.muon_weight_decay is None:
+        optimizer = optimizer.model_copy(update={"muon_weight_decay": rules.muon_weight_decay * share})
+    return optimizer, rules.lr_factor * share
 
 
 def _given(settings: _Settings, section: Section, prefix: str = "") -> _Settings:
