@@ -1,108 +1,180 @@
-"""Stage: one source -> filter -> deduplicate -> split -> parquet shards and a report."""
+"""Stage: one source -> judge -> deduplicate -> split -> parquet shards and a report.
+
+Documents are judged one by one (`nanocode.data.judge`, in `data.workers` processes); what depends on their order
+happens here. Whenever the shards of both splits are closed, all that was done is in files, the tally and a place in the
+source: that is what is saved, and where a killed stage goes on.
+"""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
+import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from nanocode.config import AnySource, DataConfig
 from nanocode.data.deduplicate import Deduplicator
-from nanocode.data.documents import Document, SourceError, admit
+from nanocode.data.documents import SourceError
+from nanocode.data.evaluation_sets import overlap_index
+from nanocode.data.judge import Judged, Rules, judged_blocks
+from nanocode.data.reading import Reading, Retry
 from nanocode.data.shards import ShardWriter, split_of
-from nanocode.data.sources import raw_documents, source_manifest
+from nanocode.data.sources import manifest_digests, read_blocks, source_manifest
+from nanocode.data.tally import Tally
+from nanocode.training.progress import Progress
+from steps.shard_progress import Place, Saving, Segments, State
 
 REPORT_EVERY_DOCUMENTS = 10_000
+MEGABYTE = 1_000_000
 
 
-@dataclass
-class _Tally:
-    """What became of the documents read so far."""
-
-    read_documents: int = 0
-    read_bytes: int = 0
-    skipped: Counter[str] = field(default_factory=Counter)
-    kept_documents: int = 0
-    kept_bytes: int = 0
-
-    def line(self, source: str) -> str:
-        skipped = ", ".join(f"{count:,} {reason}" for reason, count in sorted(self.skipped.items())) or "none"
-        return (
-            f"{source}: read {self.read_documents:,} documents ({self.read_bytes:,} bytes), "
-            f"kept {self.kept_documents:,} ({self.kept_bytes:,} bytes), skipped: {skipped}"
-        )
-
-
-def manifest(source: AnySource) -> bytes:
+def manifest(source: AnySource, retry: Retry | None = None) -> bytes:
     """The canonical listing of the raw bytes this stage reads. Raises SourceError when there are none."""
-    return source_manifest(source)
+    return source_manifest(source, retry or Retry())
 
 
-def run(config: DataConfig, source: AnySource, output: Path, report: Callable[[str], None]) -> dict[str, Any]:
+def run(
+    config: DataConfig,
+    source: AnySource,
+    output: Path,
+    report: Callable[[str], None],
+    *,
+    manifest: bytes | None = None,
+    saving: Saving | None = None,
+    retry: Retry | None = None,
+) -> dict[str, Any]:
     """Shard one source into `output`: ``train-*.parquet``, ``validation-*.parquet`` and ``report.json``; returns the
     report.
 
-    Raises SourceError when the source cannot be read, nothing passes the filter, or one side of the split stays empty.
+    With a `manifest`, files that are not what it says are refused. With `saving`, progress is saved and an earlier
+    attempt's is continued; the outcome is the same. Raises SourceError when the source cannot be read, nothing passes
+    the filter, or one side of the split stays empty.
     """
-    tally = _Tally()
     output.mkdir(parents=True, exist_ok=True)
     for stale in output.glob("*.parquet"):
         stale.unlink()
-    with (
-        ShardWriter(output, "train", config.shard_bytes) as train,
-        ShardWriter(output, "validation", config.shard_bytes) as validation,
-    ):
-        writers = {"train": train, "validation": validation}
-        for document in _kept(config, source, tally, report):
-            writers[split_of(document.group, config.validation_fraction)].write(document, source.name)
-    report(tally.line(source.name))
-    splits = {split: {"documents": writer.documents, "bytes": writer.bytes} for split, writer in writers.items()}
-    _check_splits(config, source, tally, splits)
-    summary = {
-        "source": source.name,
-        "register": source.register_as,
-        "read": {"documents": tally.read_documents, "bytes": tally.read_bytes},
-        "kept": {"documents": tally.kept_documents, "bytes": tally.kept_bytes},
-        "skipped": dict(sorted(tally.skipped.items())),
-        "splits": splits,
-    }
-    (output / "report.json").write_text(json.dumps(summary, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    return summary
-
-
-def _kept(config: DataConfig, source: AnySource, tally: _Tally, report: Callable[[str], None]) -> Iterator[Document]:
-    """The documents that pass, until the source ends or `max_bytes` of text are kept."""
     deduplicator = Deduplicator(config.near_duplicate_threshold)
-    for raw in raw_documents(source):
-        tally.read_documents += 1
-        tally.read_bytes += len(
-            raw.content if isinstance(raw.content, bytes) else raw.content.encode("utf-8", "replace")
-        )
-        if tally.read_documents % REPORT_EVERY_DOCUMENTS == 0:
-            report(tally.line(source.name))
-        document = admit(raw, config.min_document_bytes, config.max_document_bytes)
-        verdict = document if isinstance(document, str) else deduplicator.check(document.text)
-        if verdict is not None or isinstance(document, str):
-            tally.skipped[str(verdict)] += 1
-            continue
-        tally.kept_documents += 1
-        tally.kept_bytes += len(document.text.encode("utf-8"))
-        yield document
-        if source.max_bytes is not None and tally.kept_bytes >= source.max_bytes:
-            return
+    segments = Segments(output, saving)
+    state = segments.restore(deduplicator) or State()
+    if state.tally.read_documents:
+        report(f"{source.name}: goes on after {state.tally.read_documents:,} documents that were done before")
+    rules = _rules(config, source)
+    show = _shown(source, report)
+    with (
+        tempfile.TemporaryDirectory(prefix="reading-", dir=output.parent) as scratch,
+        ShardWriter(output, config.shard_bytes, state.counts) as writer,
+    ):
+        patience = retry or Retry(config.max_attempts, report)
+        reading = Reading(patience, Path(scratch), manifest_digests(manifest) if manifest is not None else None)
+        wanted = not _is_enough(source, state.tally)
+        for place, judged in _judged(config, source, rules, reading, state.place) if wanted else ():
+            known_by = judged.fingerprint
+            duplicate = deduplicator.check(known_by) if known_by is not None else None
+            if state.tally.add(judged, duplicate) and judged.document is not None:
+                segments.add(known_by)
+                split = split_of(judged.document.group, config.validation_fraction)
+                if writer.write(judged.document, source.name, split):
+                    segments.close(State(place, state.tally, writer.counts))
+            show(state.tally)
+            if _is_enough(source, state.tally):
+                break
+    segments.remove()
+    report(state.tally.line(source.name))
+    _check_splits(config, source, state.tally, writer)
+    return _write_report(config, source, state.tally, rules, writer, output)
 
 
-def _check_splits(config: DataConfig, source: AnySource, tally: _Tally, splits: dict[str, dict[str, int]]) -> None:
+def _is_enough(source: AnySource, tally: Tally) -> bool:
+    return source.max_bytes is not None and tally.kept_bytes >= source.max_bytes
+
+
+def _rules(config: DataConfig, source: AnySource) -> Rules:
+    decontamination = config.decontamination
+    return Rules(
+        config.min_document_bytes,
+        config.max_document_bytes,
+        source.filters,
+        near=config.near_duplicate_threshold < 1,
+        overlap=overlap_index(decontamination),
+        drop_coverage=decontamination.min_coverage if decontamination.action == "drop" else None,
+    )
+
+
+def _judged(
+    config: DataConfig, source: AnySource, rules: Rules, reading: Reading, start: Place
+) -> Iterator[tuple[Place, Judged]]:
+    """Every document from `start` on, with the place after it."""
+    begin, done = start.block, start.documents
+    blocks = judged_blocks(read_blocks(source, reading, begin), rules, config.workers)
+    try:
+        for block, verdicts in blocks:
+            for number, judged in enumerate(verdicts, 1):
+                if number > done:
+                    yield Place(begin, number), judged
+            begin, done = block.after, 0
+    finally:
+        blocks.close()
+
+
+def _shown(source: AnySource, report: Callable[[str], None]) -> Callable[[Tally], None]:
+    """Progress lines: with an estimate where `max_bytes` says how much is wanted, else the counts now and then."""
+    if source.max_bytes is None:
+
+        def counts(tally: Tally) -> None:
+            if tally.read_documents % REPORT_EVERY_DOCUMENTS == 0:
+                report(tally.line(source.name))
+
+        return counts
+    total = -(-source.max_bytes // MEGABYTE)
+    progress = Progress(f"{source.name}: kept", total, report, unit="MB")
+    shown = 0
+
+    def megabytes(tally: Tally) -> None:
+        nonlocal shown
+        if (done := tally.kept_bytes // MEGABYTE) > shown and done < total:
+            shown = done
+            progress.update(done)
+
+    return megabytes
+
+
+def _check_splits(config: DataConfig, source: AnySource, tally: Tally, writer: ShardWriter) -> None:
     if tally.kept_documents == 0:
         raise SourceError(
             f"data source {source.name!r} is empty: nothing passed the filter ({tally.line(source.name)})"
         )
-    for split, counts in splits.items():
-        if counts["documents"] == 0:
+    for split, counts in writer.counts.items():
+        if counts.documents == 0:
             raise SourceError(
                 f"data source {source.name!r}: none of its {tally.kept_documents} documents falls into {split}; "
                 f"add documents or change data.validation_fraction (now {config.validation_fraction})"
             )
+
+
+def _write_report(
+    config: DataConfig, source: AnySource, tally: Tally, rules: Rules, writer: ShardWriter, output: Path
+) -> dict[str, Any]:
+    """Write ``report.json`` and, where evaluation sets are given, ``decontamination.json`` with every item touched."""
+    splits = {split: {"documents": count.documents, "bytes": count.bytes} for split, count in writer.counts.items()}
+    summary = {"source": source.name, "register": source.register_as, **tally.summary(), "splits": splits}
+    if rules.overlap is not None:
+        summary["decontamination"] = {
+            "items": rules.overlap.checked,
+            "unchecked": len(rules.overlap.unchecked),
+            "touched": len(tally.items),
+            "contaminated": sum(item.coverage >= config.decontamination.min_coverage for item in tally.items.values()),
+            "dropped_documents": tally.skipped["contaminated"],
+        }
+        details = {
+            "items": {name: asdict(item) for name, item in tally.items.items()},
+            "unchecked": rules.overlap.unchecked,
+        }
+        _write_json(output / "decontamination.json", details)
+    _write_json(output / "report.json", summary)
+    return summary
+
+
+def _write_json(path: Path, value: dict[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")

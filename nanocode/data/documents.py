@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from nanocode.config import TableSource
 
 Thing = TypeVar("Thing")
 
@@ -48,6 +50,31 @@ class Document:
     @property
     def sha256(self) -> str:
         return hashlib.sha256(self.text.encode("utf-8")).hexdigest()
+
+
+def row_document(content: Any, licence: Any = None, *, origin: str, source: TableSource) -> RawDocument:
+    """A row of a table. A null counts as empty, anything else that is not text as the fault ``not_text``.
+
+    With a licence column, `licence` is its value: a row without one has the fault ``no_licence``, one with a licence
+    that is not on the list ``licence_not_allowed``. Several licences are joined by AND, as SPDX does.
+    """
+    fault = None
+    if content is None:
+        content = b""
+    elif not isinstance(content, (str, bytes)):
+        content, fault = b"", "not_text"
+    named = source.licence
+    if source.licence_column is not None:
+        licences = [licence] if isinstance(licence, str) else licence
+        if not isinstance(licences, list) or not all(
+            isinstance(each, str) and each.strip() for each in licences or [0]
+        ):
+            return RawDocument(content, origin, named, group=origin, fault=fault or "no_licence")
+        allowed = {each.casefold() for each in source.licences}
+        if allowed and not {each.casefold() for each in licences} <= allowed:
+            fault = fault or "licence_not_allowed"
+        named = " AND ".join(sorted(set(licences)))
+    return RawDocument(content, origin, named, group=origin, fault=fault)
 
 
 def admit(raw: RawDocument, min_bytes: int, max_bytes: int) -> Document | str:

@@ -8,11 +8,11 @@ documents in the same order give the same bytes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import Literal, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from nanocode.data.documents import Document
 
 Split = Literal["train", "validation"]
+SPLITS: tuple[Split, ...] = get_args(Split)
 
 SCHEMA = pa.schema([(name, pa.string()) for name in ("text", "source", "origin", "licence", "sha256", "group")])
 ROW_GROUP_DOCUMENTS = 1_024
@@ -43,15 +44,29 @@ def split_of(group: str, validation_fraction: float) -> Split:
     return "validation" if value < validation_fraction * 2**64 else "train"
 
 
-class ShardWriter:
-    """Writes the shards of one split; a context manager. A shard is closed once it holds `shard_bytes` of text."""
+@dataclass
+class SplitCount:
+    """What was written to one split so far."""
 
-    def __init__(self, folder: Path, split: Split, shard_bytes: int) -> None:
-        self._folder, self._split, self._shard_bytes = folder, split, shard_bytes
-        self._rows: list[dict[str, str]] = []
-        self._shard_filled = self._shards = 0
-        self._parquet: pq.ParquetWriter | None = None
-        self.documents = self.bytes = 0
+    documents: int = 0
+    bytes: int = 0
+    shards: int = 0
+
+
+class ShardWriter:
+    """Writes the shards of both splits; a context manager.
+
+    Once the two open shards together hold `shard_bytes` of text, both are closed: then everything written is whole
+    files, and a writer that is given `counts` and that folder goes on from there. The boundaries follow from the
+    documents alone.
+    """
+
+    def __init__(self, folder: Path, shard_bytes: int, counts: Mapping[Split, SplitCount] | None = None) -> None:
+        self._folder, self._shard_bytes = folder, shard_bytes
+        self._rows: dict[Split, list[dict[str, str]]] = {split: [] for split in SPLITS}
+        self._open: dict[Split, pq.ParquetWriter] = {}
+        self._filled = 0
+        self.counts = {split: replace(counts[split]) if counts else SplitCount() for split in SPLITS}
 
     def __enter__(self) -> ShardWriter:
         return self
@@ -59,11 +74,12 @@ class ShardWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close_shard()
+        self._close_shards()
 
-    def write(self, document: Document, source: str) -> None:
+    def write(self, document: Document, source: str, split: Split) -> bool:
+        """Add a document; True when that closed the shards of both splits."""
         size = len(document.text.encode("utf-8"))
-        self._rows.append(
+        self._rows[split].append(
             {
                 "text": document.text,
                 "source": source,
@@ -73,29 +89,33 @@ class ShardWriter:
                 "group": document.group,
             }
         )
-        self.documents += 1
-        self.bytes += size
-        self._shard_filled += size
-        if self._shard_filled >= self._shard_bytes:
-            self._close_shard()
-        elif len(self._rows) >= ROW_GROUP_DOCUMENTS:
-            self._write_row_group()
+        self.counts[split].documents += 1
+        self.counts[split].bytes += size
+        self._filled += size
+        if self._filled >= self._shard_bytes:
+            self._close_shards()
+            return True
+        if len(self._rows[split]) >= ROW_GROUP_DOCUMENTS:
+            self._write_row_group(split)
+        return False
 
-    def _write_row_group(self) -> None:
-        if self._parquet is None:
-            path = self._folder / f"{self._split}-{self._shards:05d}.parquet"
-            self._parquet = pq.ParquetWriter(path, SCHEMA, compression="zstd", compression_level=ZSTD_LEVEL)
-            self._shards += 1
-        table = pa.Table.from_pylist(self._rows, schema=SCHEMA)
-        self._parquet.write_table(table, row_group_size=ROW_GROUP_DOCUMENTS)
-        self._rows = []
+    def _write_row_group(self, split: Split) -> None:
+        if split not in self._open:
+            path = self._folder / f"{split}-{self.counts[split].shards:05d}.parquet"
+            self._open[split] = pq.ParquetWriter(path, SCHEMA, compression="zstd", compression_level=ZSTD_LEVEL)
+            self.counts[split].shards += 1
+        table = pa.Table.from_pylist(self._rows[split], schema=SCHEMA)
+        self._open[split].write_table(table, row_group_size=ROW_GROUP_DOCUMENTS)
+        self._rows[split] = []
 
-    def _close_shard(self) -> None:
-        if self._rows:
-            self._write_row_group()
-        if self._parquet is not None:
-            self._parquet.close()
-        self._parquet, self._shard_filled = None, 0
+    def _close_shards(self) -> None:
+        for split in SPLITS:
+            if self._rows[split]:
+                self._write_row_group(split)
+        for writer in self._open.values():
+            writer.close()
+        self._open.clear()
+        self._filled = 0
 
 
 def shard_paths(folder: Path, split: Split) -> list[Path]:
@@ -108,21 +128,27 @@ def shard_paths(folder: Path, split: Split) -> list[Path]:
 
 def read_documents(folder: Path, split: Split) -> Iterator[StoredDocument]:
     """The documents of a split in the order they were written, one row group in memory. Raises ShardError."""
-    for row in _rows(folder, split, ["text", "origin", "licence", "group", "source"]):
-        yield StoredDocument(**row)
+    for path in shard_paths(folder, split):
+        for row in _rows(path, ["text", "origin", "licence", "group", "source"]):
+            yield StoredDocument(**row)
 
 
 def read_texts(folder: Path, split: Split) -> Iterator[str]:
     """The texts alone, in the same order. Raises ShardError."""
-    for row in _rows(folder, split, ["text"]):
+    for path in shard_paths(folder, split):
+        yield from read_shard_texts(path)
+
+
+def read_shard_texts(path: Path) -> Iterator[str]:
+    """The texts of one shard in order, one row group in memory. Raises ShardError."""
+    for row in _rows(path, ["text"]):
         yield row["text"]
 
 
-def _rows(folder: Path, split: Split, columns: list[str]) -> Iterator[dict[str, str]]:
-    for path in shard_paths(folder, split):
-        try:
-            parquet = pq.ParquetFile(path)
-            for group in range(parquet.num_row_groups):
-                yield from parquet.read_row_group(group, columns=columns).to_pylist()
-        except (OSError, pa.ArrowException, KeyError) as error:
-            raise ShardError(f"{path} is not a readable shard: {str(error).splitlines()[0]}") from error
+def _rows(path: Path, columns: list[str]) -> Iterator[dict[str, str]]:
+    try:
+        parquet = pq.ParquetFile(path)
+        for group in range(parquet.num_row_groups):
+            yield from parquet.read_row_group(group, columns=columns).to_pylist()
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise ShardError(f"{path} is not a readable shard: {str(error).splitlines()[0]}") from error

@@ -1,46 +1,59 @@
-"""Every kind of source behind two functions: its documents, and the manifest that names its bytes."""
+"""Every kind of source behind two functions: its documents in blocks, and the manifest that names its bytes."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from nanocode.config import AnySource, FilesSource, HubSource, PythonDocsSource, PythonStdlibSource
+from nanocode.config import AnySource, FilesSource, HubSource, PythonStdlibSource
 from nanocode.data import python_sources
-from nanocode.data.documents import RawDocument, SourceError
+from nanocode.data.documents import SourceError
+from nanocode.data.reading import Block, Reading, Retry, counted_blocks
 
-_READ_BYTES = 1 << 20
+BLOCK_DOCUMENTS = 128  # of the Python kinds
 
 
-def raw_documents(source: AnySource) -> Iterator[RawDocument]:
-    """The documents of a source, unfiltered, in an order fixed by their names. Raises SourceError."""
-    if isinstance(source, PythonStdlibSource):
-        return python_sources.stdlib_documents(python_sources.stdlib_root())
-    if isinstance(source, PythonDocsSource):
-        return python_sources.docs_documents(python_sources.stdlib_root(), python_sources.manual_root())
+def read_blocks(source: AnySource, reading: Reading, start: Mapping[str, Any] | None = None) -> Iterator[Block]:
+    """The documents of a source, unfiltered, in an order fixed by their names, from the place `start` on.
+
+    Raises SourceError.
+    """
     if isinstance(source, FilesSource):
-        from nanocode.data.file_sources import file_documents
+        from nanocode.data.file_sources import file_blocks
 
-        return file_documents(source)
-    from nanocode.data.hub_source import hub_documents
+        return file_blocks(source, reading, start)
+    if isinstance(source, HubSource):
+        from nanocode.data.hub_source import hub_blocks
 
-    return hub_documents(source)
+        return hub_blocks(source, reading, start)
+    root = python_sources.stdlib_root()
+    if isinstance(source, PythonStdlibSource):
+        documents = python_sources.stdlib_documents(root)
+    else:
+        documents = python_sources.docs_documents(root, python_sources.manual_root())
+    return counted_blocks(documents, BLOCK_DOCUMENTS, start)
 
 
-def source_manifest(source: AnySource) -> bytes:
+def source_manifest(source: AnySource, retry: Retry) -> bytes:
     """Canonical JSON that names the raw bytes: the record from which lineage starts, and part of the cache key.
 
     Files: origin, bytes and sha256 of each (which reads them all); the Python kinds add the interpreter's version,
     which decides what its syntax tree says; the Hub kind is named by its pinned revision. Raises SourceError when
     nothing is there.
     """
-    return json.dumps(_manifest(source), sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
+    return json.dumps(_manifest(source, retry), sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _manifest(source: AnySource) -> dict[str, Any]:
+def manifest_digests(manifest: bytes) -> dict[str, str] | None:
+    """The sha256 of every file by origin; None for a source that is not made of files."""
+    listed = json.loads(manifest).get("files")
+    return None if listed is None else {entry["origin"]: entry["sha256"] for entry in listed}
+
+
+def _manifest(source: AnySource, retry: Retry) -> dict[str, Any]:
     if isinstance(source, HubSource):
         return {
             "kind": source.kind,
@@ -49,11 +62,15 @@ def _manifest(source: AnySource) -> dict[str, Any]:
             "revision": source.revision,
             "subset": source.subset,
             "split": source.split,
+            "data_files": list(source.data_files),
         }
     if isinstance(source, FilesSource):
         from nanocode.data.file_sources import matched_files
 
-        files = [_identity(file.origin, file.open()) for file in matched_files(source)]
+        files = [
+            {"origin": file.origin, "bytes": file.size, "sha256": file.sha256(retry)}
+            for file in matched_files(source, retry)
+        ]
         return {"kind": source.kind, "licence": source.licence, "files": files}
     root = python_sources.stdlib_root()
     if isinstance(source, PythonStdlibSource):
@@ -66,15 +83,11 @@ def _manifest(source: AnySource) -> dict[str, Any]:
         "kind": source.kind,
         "licence": python_sources.LICENCE,
         "python": platform.python_version(),
-        "files": [_identity(file.origin, file.path.open("rb")) for file in found],
+        "files": [_identity(file) for file in found],
     }
 
 
-def _identity(origin: str, stream: Any) -> dict[str, Any]:
-    """Name, size and sha256 of one file; closes the stream."""
-    digest, size = hashlib.sha256(), 0
-    with stream:
-        while chunk := stream.read(_READ_BYTES):
-            digest.update(chunk)
-            size += len(chunk)
-    return {"origin": origin, "bytes": size, "sha256": digest.hexdigest()}
+def _identity(file: python_sources.SourceFile) -> dict[str, Any]:
+    with file.path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return {"origin": file.origin, "bytes": file.path.stat().st_size, "sha256": digest}

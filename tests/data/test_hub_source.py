@@ -1,59 +1,240 @@
-"""The Hub kind through the real `datasets` library, over a data set that lies in a local folder."""
+"""The Hub kind through the real `datasets` library, from a local server that speaks the Hub's protocol and fails."""
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from nanocode.config import HubSource
+
+ROOT = Path(__file__).parents[2]
+REVISION = "5" * 40
+SHARDS, ROWS = 3, 1_200
+
+# The client takes the Hub's address from the environment when it is imported: every test is a process of its own.
+READER = """
+import json, os, sys, urllib.request
+from pathlib import Path
+from nanocode.config import HubSource
+from nanocode.data import hub_source
 from nanocode.data.documents import SourceError
-from nanocode.data.hub_source import hub_documents
+from nanocode.data.reading import Reading, Retry
+hub_source.BLOCK_ROWS = 500
+
+def read(source, start, faults):
+    left = urllib.request.urlopen(os.environ["HF_ENDPOINT"] + "/faults", json.dumps(faults).encode()).read()
+    lines, pauses, blocks, error = [], [], [], None
+    reading = Reading(Retry(3, lines.append, pauses.append), Path("."))
+    try:
+        for block in hub_source.hub_blocks(HubSource.model_validate(source), reading, start):
+            rows = [[row.origin, row.content, row.licence, row.fault] for row in block.documents]
+            blocks.append([rows, json.loads(json.dumps(block.after))])
+    except SourceError as failure:
+        error = str(failure)
+    left = json.load(urllib.request.urlopen(os.environ["HF_ENDPOINT"] + "/faults", b"[]"))
+    return {"blocks": blocks, "error": error, "lines": lines, "pauses": pauses, "faults_left": left}
+
+outcomes = []
+for source, after_block, faults in json.load(sys.stdin):
+    start = outcomes[0]["blocks"][after_block - 1][1] if after_block else None
+    outcomes.append(read(source, start, faults))
+print(json.dumps(outcomes))
+"""
 
 
-def hub(dataset: Path, **changes: str) -> HubSource:
-    values = {
-        "name": "web",
-        "register_as": "text",
-        "kind": "hub",
-        "dataset": str(dataset),
-        "licence": "ODC-BY",
-        **changes,
-    }
-    return HubSource.model_validate({"revision": "0" * 40, **values})
+class Hub(BaseHTTPRequestHandler):
+    """One dataset, o/n, at one revision. `faults` is a list of what happens to the next downloads, in order."""
+
+    protocol_version = "HTTP/1.1"
+    files: dict[str, bytes]
+    faults: list[str]
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        if re.fullmatch(rf"/api/datasets/o/n/revision/{REVISION}", url.path):
+            self.answer(200, json.dumps({"id": "o/n", "sha": REVISION, "siblings": [], "tags": []}).encode())
+        elif url.path.startswith(f"/api/datasets/o/n/tree/{REVISION}"):
+            folder = url.path.removeprefix(f"/api/datasets/o/n/tree/{REVISION}").strip("/")
+            listing = self.tree(folder, parse_qs(url.query).get("recursive") == ["true"])
+            self.answer(200 if listing else 404, json.dumps(listing).encode())
+        elif (name := url.path.removeprefix(f"/datasets/o/n/resolve/{REVISION}/")) in self.files:
+            self.download(self.files[name])
+        else:
+            self.answer(
+                404, b"{}", {"X-Error-Code": "RepoNotFound" if url.path.startswith("/api") else "EntryNotFound"}
+            )
+
+    def do_POST(self) -> None:
+        """Sets the faults to come; answers with those that nothing met."""
+        left = json.dumps(self.faults).encode()
+        self.faults[:] = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.answer(200, left)
+
+    def tree(self, folder: str, recursive: bool) -> list[dict[str, Any]]:
+        entries: dict[str, dict[str, Any]] = {}
+        for name, data in self.files.items():
+            inside = name.removeprefix(f"{folder}/" if folder else "")
+            if folder and inside == name:
+                continue
+            if "/" in inside:
+                parent = name[: len(name) - len(inside)] + inside.partition("/")[0]
+                entries[parent] = {"type": "directory", "path": parent, "oid": "0" * 40, "size": 0}
+            if "/" not in inside or recursive:
+                entries[name] = {"type": "file", "path": name, "oid": "0" * 40, "size": len(data)}
+        return list(entries.values())
+
+    def download(self, data: bytes) -> None:
+        headers = {"ETag": '"e"', "X-Repo-Commit": REVISION, "Accept-Ranges": "bytes"}
+        wanted = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
+        if self.command == "HEAD" or wanted is None:
+            self.answer(200, data, headers)
+            return
+        first, last = int(wanted[1]), min(int(wanted[2] or len(data)), len(data) - 1)
+        headers["Content-Range"] = f"bytes {first}-{last}/{len(data)}"
+        body = data[first : last + 1]
+        fault = self.faults.pop(0) if self.faults else ""
+        if fault == "503":
+            self.answer(503, b"busy")
+        elif fault == "403":
+            self.answer(403, b"no")
+        elif fault == "cut":
+            self.answer(206, body, headers, send=len(body) // 2)
+        elif fault == "torn":
+            self.answer(206, body[: len(body) // 2], headers)
+        else:
+            self.answer(206, body, headers)
+
+    def answer(self, status: int, body: bytes, headers: dict[str, str] | None = None, send: int | None = None) -> None:
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body if send is None else body[:send])
+        if send is not None:
+            self.close_connection = True
+
+    def log_message(self, *arguments: object) -> None:
+        """Keep the test's output clean."""
 
 
 @pytest.fixture
-def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    folder = tmp_path / "corpus"
-    folder.mkdir()
-    rows = [{"text": f"row {number}" if number else None, "url": "x"} for number in range(20)]
-    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder
+def hub(serve: Any) -> Iterator[tuple[type[Hub], str]]:
+    handler = type("Hub", (Hub,), {"files": {}, "faults": []})
+    for shard in range(SHARDS):
+        sink = io.BytesIO()
+        rows = [f"shard {shard} row {number} " + os.urandom(40).hex() for number in range(ROWS)]
+        licences = [["MIT"] if number % 3 else ["GPL-3.0"] for number in range(ROWS)]
+        pq.write_table(pa.table({"text": rows, "licences": licences}), sink, row_group_size=100)
+        handler.files[f"data/train-{shard:05d}.parquet"] = sink.getvalue()
+    yield handler, serve(handler)
 
 
-def test_rows_stream_in_a_fixed_shuffled_order(dataset: Path) -> None:
-    documents = list(hub_documents(hub(dataset)))
-    texts = [document.content for document in documents]
-    assert sorted(texts) == sorted(["", *(f"row {number}" for number in range(1, 20))])
-    assert texts != sorted(texts, key=lambda text: int(str(text)[4:] or 0))
-    assert documents == list(hub_documents(hub(dataset)))
-    assert documents[3].origin == f"{dataset}/default/train@{'0' * 40}#3" == documents[3].group
+def source(**changes: Any) -> dict[str, Any]:
+    values = {"name": "web", "register_as": "text", "kind": "hub", "dataset": "o/n", "licence": "ODC-By-1.0"}
+    return values | {"revision": REVISION} | changes
 
 
-def test_a_missing_column_split_or_dataset_is_one_clear_line(dataset: Path) -> None:
-    with pytest.raises(SourceError, match="has no column 'body'; set text_column to one of: text, url"):
-        list(hub_documents(hub(dataset, text_column="body")))
-    for wrong in (hub(dataset, split="nowhere"), hub(dataset / "absent")):
-        with pytest.raises(
-            SourceError, match=r"cannot be read: .*; check the name, the revision and the network"
-        ) as caught:
-            list(hub_documents(wrong))
-        assert "\n" not in str(caught.value)
+def read(address: str, folder: Path, *requests: tuple[dict[str, Any], int, list[str]]) -> list[dict[str, Any]]:
+    """The outcome of each request: a source, the block of the first outcome to start after, and the faults to come."""
+    done = subprocess.run(
+        [sys.executable, "-c", READER],
+        input=json.dumps(requests),
+        env={
+            "PYTHONPATH": str(ROOT),
+            "PATH": os.environ["PATH"],
+            "HF_ENDPOINT": address,
+            "HF_HOME": str(folder / "hf"),
+        },
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_a_revision_is_required() -> None:
+def rows_of(outcome: dict[str, Any], after_block: int = 0) -> list[list[Any]]:
+    return [row for rows, _ in outcome["blocks"][after_block:] for row in rows]
+
+
+def test_a_stream_goes_on_after_any_block_as_if_it_had_not_stopped(hub: tuple[type[Hub], str], tmp_path: Path) -> None:
+    licensed = source(licence_column="licences", licences=["MIT"])
+    whole, *rests = read(hub[1], tmp_path, *((licensed, after, []) for after in (0, 3, 5, 8)))
+    rows = rows_of(whole)
+    assert whole["error"] is None and len(rows) == SHARDS * ROWS == len({text for _, text, _, _ in rows})
+    assert sorted(int(origin.partition("#")[2]) for origin, *_ in rows) == list(range(SHARDS * ROWS))
+    assert rows[0][0].startswith(f"o/n/default/train@{REVISION}#")
+    assert {text[:7] for _, text, _, _ in rows[:400]} == {"shard 0", "shard 1", "shard 2"}, "the head samples all files"
+    assert {(licence, fault) for _, _, licence, fault in rows} == {("MIT", None), ("GPL-3.0", "licence_not_allowed")}
+    assert [rows_of(rest) for rest in rests] == [rows_of(whole, after) for after in (3, 5, 8)]
+
+
+def fails_for_a_while(hub: tuple[type[Hub], str], folder: Path, faults: list[str]) -> None:
+    whole, again = read(hub[1], folder, (source(), 0, []), (source(), 0, faults))
+    assert again["faults_left"] == [], "every fault was met"
+    assert rows_of(again) == rows_of(whole) and again["error"] is None
+    assert len(again["pauses"]) == faults.count("torn")
+
+
+def test_a_stream_that_breaks_goes_on_after_its_last_block(hub: tuple[type[Hub], str], tmp_path: Path) -> None:
+    fails_for_a_while(hub, tmp_path, ["", "", "", "torn", "", "", "torn"])
+
+
+@pytest.mark.slow  # the client's own pauses
+@pytest.mark.parametrize("faults", [["", "503"], ["", "", "", "", "cut"]])
+def test_a_server_that_is_busy_or_hangs_up_changes_nothing(
+    hub: tuple[type[Hub], str], tmp_path: Path, faults: list[str]
+) -> None:
+    fails_for_a_while(hub, tmp_path, faults)
+
+
+@pytest.mark.slow
+def test_patience_has_an_end(hub: tuple[type[Hub], str], tmp_path: Path) -> None:
+    name = "data/train-00001.parquet"
+    hub[0].files[name] = hub[0].files[name][:-600]
+    [outcome] = read(hub[1], tmp_path, (source(), 0, []))
+    assert re.search(r"data source 'web': o/n at 5+: .*; gave up after 3 attempts", outcome["error"])
+    assert outcome["pauses"] == [1, 2] and len(outcome["lines"]) == 2
+    assert "\n" not in outcome["error"]
+
+
+@pytest.mark.slow
+def test_what_no_attempt_can_change_is_said_at_once(hub: tuple[type[Hub], str], tmp_path: Path) -> None:
+    unreadable = "cannot be read: .*; check the name, the split"
+    wrong = [
+        (source(text_column="body"), [], "has no column 'body'; set text_column to one of: licences, text"),
+        (source(licence_column="license"), [], "has no column 'license'; set licence_column to one of"),
+        (source(split="nowhere"), [], unreadable),
+        (source(dataset="o/absent"), [], unreadable),
+        (source(), ["403"], unreadable),
+    ]
+    outcomes = read(hub[1], tmp_path, *((request, 0, faults) for request, faults, _ in wrong))
+    for outcome, (_, _, message) in zip(outcomes, wrong, strict=True):
+        assert re.search(message, outcome["error"]) and "\n" not in outcome["error"]
+        assert outcome["pauses"] == []
+
+
+@pytest.mark.parametrize("revision", [None, "main", "v1.0", "5" * 39])
+def test_a_commit_is_required(revision: str | None) -> None:
+    values = {"name": "w", "register_as": "text", "kind": "hub", "dataset": "d", "licence": "x"}
     with pytest.raises(ValueError, match="revision"):
-        HubSource.model_validate({"name": "w", "register_as": "text", "kind": "hub", "dataset": "d", "licence": "x"})
+        HubSource.model_validate(values | ({"revision": revision} if revision else {}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanocode.data.documents import Document
-from nanocode.data.shards import ShardError, ShardWriter, read_documents, read_texts, shard_paths, split_of
+from nanocode.data.shards import SPLITS, ShardError, ShardWriter, read_documents, read_texts, shard_paths, split_of
 
 
 def documents(count: int) -> list[Document]:
@@ -19,9 +20,9 @@ def documents(count: int) -> list[Document]:
 
 def write(folder: Path, items: list[Document], shard_bytes: int = 10**9) -> Path:
     folder.mkdir()
-    with ShardWriter(folder, "train", shard_bytes) as writer:
+    with ShardWriter(folder, shard_bytes) as writer:
         for item in items:
-            writer.write(item, "mine")
+            writer.write(item, "mine", "train")
     return folder
 
 
@@ -53,6 +54,32 @@ def test_equal_documents_give_equal_bytes(tmp_path: Path) -> None:
     assert [path.read_bytes() for path in shard_paths(one, "train")] == [
         path.read_bytes() for path in shard_paths(two, "train")
     ]
+
+
+def test_both_splits_close_together_and_a_writer_goes_on_from_there(tmp_path: Path) -> None:
+    items = [(item, split_of(item.group, 0.3)) for item in documents(400)]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    whole.mkdir()
+    parts.mkdir()
+    closed = []
+    with ShardWriter(whole, 3_000) as writer:
+        for number, (item, split) in enumerate(items):
+            if writer.write(item, "mine", split):
+                closed.append((number + 1, copy.deepcopy(writer.counts)))
+                texts = [text for name in SPLITS for text in read_texts(whole, name)]
+                assert sorted(texts) == sorted(item.text for item, _ in items[: number + 1]), "all is in whole files"
+    place, counts = closed[3]
+    for path in whole.iterdir():
+        split, number = path.stem.split("-")
+        if int(number) < counts[split].shards:
+            (parts / path.name).write_bytes(path.read_bytes())
+    with ShardWriter(parts, 3_000, counts) as writer:
+        for item, split in items[place:]:
+            writer.write(item, "mine", split)
+    assert {path.name: path.read_bytes() for path in parts.iterdir()} == {
+        path.name: path.read_bytes() for path in whole.iterdir()
+    }
+    assert sum(count.documents for count in writer.counts.values()) == 400
 
 
 def test_missing_and_damaged_shards_are_one_clear_line(tmp_path: Path) -> None:

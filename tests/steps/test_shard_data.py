@@ -63,10 +63,8 @@ def test_every_document_is_accounted_for(corpus: Path, tmp_path: Path) -> None:
         "too_long": 1,
         "too_short": 1,
     }
-    assert result["read"] == {
-        "documents": 48,
-        "bytes": sum(path.stat().st_size for path in corpus.iterdir()),
-    }
+    assert result["read"]["documents"] == 48
+    assert result["read"]["bytes"] == sum(path.stat().st_size for path in corpus.iterdir())
     assert result["kept"]["documents"] == 40
     for split, counted in result["splits"].items():
         texts = list(read_texts(tmp_path / "out", split))
@@ -149,6 +147,7 @@ def test_the_manifest_of_a_hub_data_set_is_its_pinned_revision() -> None:
         "revision": "f" * 40,
         "subset": None,
         "split": "train",
+        "data_files": [],
         "licence": "ODC-BY",
     }
 

@@ -1,0 +1,112 @@
+"""The progress of sharding: what is saved at each boundary of the shards, and how a later attempt finds it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from artifacts.checkpoints import CheckpointStore
+from nanocode.data.deduplicate import Deduplicator, Fingerprint
+from nanocode.data.shards import SPLITS, Split, SplitCount
+from nanocode.data.tally import Tally
+
+FOLDER = "progress"  # inside the output until the stage is done
+SAVE_SHARE = 0.1  # at most this share of the time goes into saving: a save hashes all shards so far
+_SEEN = pa.schema([("digest", pa.binary()), ("signature", pa.binary())])
+
+
+@dataclass(frozen=True)
+class Saving:
+    """Where progress is kept, and how often at most it is saved there."""
+
+    checkpoints: CheckpointStore
+    every_seconds: float
+    keep: int = 1
+    clock: Callable[[], float] = time.monotonic
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in a source: where a block begins (None: the first), and how many of its documents are done."""
+
+    block: Mapping[str, Any] | None = None
+    documents: int = 0
+
+
+@dataclass
+class State:
+    """All that the rest of the work depends on, besides the shards and the fingerprints of what is in them."""
+
+    place: Place = field(default_factory=Place)
+    tally: Tally = field(default_factory=Tally)
+    counts: Mapping[Split, SplitCount] = field(default_factory=lambda: {split: SplitCount() for split in SPLITS})
+
+
+class Segments:
+    """The progress folder of one attempt. A segment is what lies between two moments when all shards are closed."""
+
+    def __init__(self, output: Path, saving: Saving | None) -> None:
+        self._output, self._folder, self._saving = output, output / FOLDER, saving
+        self._seen: list[Fingerprint] = []
+        self._segments = 0
+        self._saved_at = saving.clock() if saving else 0.0
+        self._save_seconds = 0.0
+
+    def restore(self, deduplicator: Deduplicator) -> State | None:
+        """The newest saved state, its shards put into the output and its texts known to `deduplicator`."""
+        manifest = self._saving.checkpoints.latest() if self._saving else None
+        if manifest is None or self._saving is None:
+            return None
+        self._saving.checkpoints.restore(manifest, self._output)
+        paths = sorted(self._folder.glob("seen-*.parquet"))
+        for path in paths:
+            for row in pq.read_table(path).to_pylist():
+                signature = row["signature"]
+                known = None if signature is None else np.frombuffer(signature, dtype=np.uint32)
+                deduplicator.remember(Fingerprint(row["digest"], known))
+        self._segments = len(paths)
+        saved = json.loads((self._folder / "state.json").read_text(encoding="utf-8"))
+        counts = {split: SplitCount(**saved["counts"][split]) for split in SPLITS}
+        return State(Place(**saved["place"]), Tally.from_json(saved["tally"]), counts)
+
+    def add(self, known_by: Fingerprint | None) -> None:
+        """A text went into the open shards."""
+        if self._saving is not None and known_by is not None:
+            self._seen.append(known_by)
+
+    def close(self, state: State) -> None:
+        """All shards are closed: write down the state, and save it if the last time is long enough ago."""
+        if self._saving is None:
+            return
+        self._folder.mkdir(exist_ok=True)
+        rows = [
+            {"digest": each.digest, "signature": None if each.signature is None else each.signature.tobytes()}
+            for each in self._seen
+        ]
+        pq.write_table(pa.Table.from_pylist(rows, schema=_SEEN), self._folder / f"seen-{self._segments:05d}.parquet")
+        self._segments, self._seen = self._segments + 1, []
+        values = {
+            "place": asdict(state.place),
+            "tally": state.tally.to_json(),
+            "counts": {split: asdict(count) for split, count in state.counts.items()},
+        }
+        (self._folder / "state.json").write_text(json.dumps(values), encoding="utf-8")
+        now = self._saving.clock()
+        if now - self._saved_at >= max(self._saving.every_seconds, self._save_seconds / SAVE_SHARE):
+            self._saving.checkpoints.save(state.tally.read_documents, self._output, {})
+            self._saving.checkpoints.prune(self._saving.keep)
+            self._saved_at = self._saving.clock()
+            self._save_seconds = self._saved_at - now
+
+    def remove(self) -> None:
+        """The stage is done: its progress is no part of what it made."""
+        shutil.rmtree(self._folder, ignore_errors=True)
