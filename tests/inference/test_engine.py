@@ -48,11 +48,12 @@ def uncached(model: GPT, tokenizer: Tokenizer) -> Callable[[Sequence[int]], list
 def decode_without_cache(model: GPT, tokenizer: Tokenizer) -> Callable[[Sequence[int]], list[int]]:
     """Greedy decoding by running the whole model over the whole sequence for every token."""
     last = nnx.jit(lambda model, ids, at: model(ids)[0, at])
+    context = model.shape.tokens
 
     def decode(start: Sequence[int]) -> list[int]:
         ids = list(start)
-        while len(ids) < min(CONTEXT, len(start) + NEW):
-            row = np.full((1, CONTEXT), tokenizer.pad)
+        while len(ids) < min(context, len(start) + NEW):
+            row = np.full((1, context), tokenizer.pad)
             row[0, : len(ids)] = ids
             ids.append(int(np.argmax(last(model, row, len(ids) - 1))))
             if ids[-1] == tokenizer.special["<|assistant_end|>"]:
@@ -69,10 +70,22 @@ def test_greedy_with_a_cache_equals_greedy_without(engine: Engine, uncached: Cal
     assert len(expected) == min(NEW, CONTEXT - tokens)
 
 
-def test_value_embeddings_and_layer_scalars_decode_as_they_train(tiny_model: MakeModel, tokenizer: Tokenizer) -> None:
-    model = tiny_model(value_embeddings=True, layer_scalars=True)
-    expected = decode_without_cache(model, tokenizer)(prompt(17))
-    assert Engine(model, tokenizer).generate([prompt(17)], max_new_tokens=NEW) == [expected]
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"backout": True, "value_embeddings": True, "layer_scalars": True, "kv_heads": 1, "window_pattern": "SSSL"},
+        {"recipe": "nanocode", "smear": False, "kv_heads": 2, "window_pattern": "S"},
+    ],
+)
+def test_every_option_decodes_as_it_trains(tiny_model: MakeModel, tokenizer: Tokenizer, changes: dict) -> None:
+    """Rows of one batch on both sides of a window's edge: a token sees itself and 128 before it."""
+    model = tiny_model(depth=3, heads=4, context_tokens=256, **changes)
+    assert model.shape.windows == (128, 128, None)
+    prompts = [prompt(tokens) for tokens in (3, 124, 128, 129, 180)]
+    uncached = decode_without_cache(model, tokenizer)
+    replies = Engine(model, tokenizer).generate(prompts, max_new_tokens=NEW)
+    assert replies == [uncached(start) for start in prompts]
+    assert len({token for reply in replies for token in reply}) > 5, "the model says the same whatever it reads"
 
 
 def test_the_rows_beside_a_row_do_not_change_it(shallow: Engine) -> None:
