@@ -70,14 +70,14 @@ def test_named_values_stand_in_the_line() -> None:
 
 def test_the_smoothed_loss_is_right_at_the_first_step_and_after_a_resume() -> None:
     """nanochat's SFT shows 0.53 times the loss at step 0."""
-    straight, clock, said = log(Workload("sft", 10, 1.0), every=0)
+    straight, _, said = log(Workload("sft", 10, 1.0), every=0)
     journal = Journal(9)
     straight.begin(journal)
     for step, loss in enumerate((8.0, 4.0, 2.0), start=1):
         journal.add(Report(step, 9, 0.5, {"loss": loss}))
         straight.step(journal.history[-1], None, journal)
     assert "loss 8.0000" in said[0]
-    resumed, clock, again = log(Workload("sft", 10, 1.0), every=0)
+    resumed, _, again = log(Workload("sft", 10, 1.0), every=0)
     before = journal.copy()
     before.rewind(2)
     resumed.begin(before)

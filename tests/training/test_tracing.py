@@ -22,7 +22,7 @@ class Profiler:
     def stop_trace(self) -> None:
         self.calls.append("stop")
 
-    def StepTraceAnnotation(self, name: str, step_num: int) -> object:  # noqa: N802
+    def StepTraceAnnotation(self, name: str, step_num: int) -> object:
         self.calls.append(f"{name} {step_num}")
         return tracing.nullcontext()
 
