@@ -11,6 +11,7 @@ from typing import Any
 from metaflow.cards import Markdown, Table, VegaChart
 
 from artifacts.store import open_store
+from flows.charts import interval_chart, training_charts
 from nanocode.config import StoreConfig
 from steps.pipeline import ROOT, Run
 
@@ -28,12 +29,14 @@ _FIGURES = (
 
 
 def training(card: Any, run: Run, record: str) -> None:
-    """Loss curve and costs of a training stage."""
+    """Curves, returns to a checkpoint and costs of a training stage."""
     made = run.repository.provenances(record)[-1]
     card.append(Markdown(f"# {run.repository.read_record(record).name}\nrecord `{record[:12]}`"))
-    curve = made.metrics.get("curve", [])
-    for name in sorted({key for point in curve for key in point} - {"step"}):
-        card.append(VegaChart(_line_chart(curve, name)))
+    for chart in training_charts(made.metrics):
+        card.append(VegaChart(chart))
+    returns = [[str(each["step"]), each["fault"], str(each["skipped"])] for each in made.metrics.get("returns", [])]
+    if returns:
+        card.append(Table(returns, headers=["step", "fault", "batches left out"]))
     card.append(Table([[key, str(value)] for key, value in sorted(made.cost.items())], headers=["cost", ""]))
 
 
@@ -55,7 +58,7 @@ def evaluation(card: Any, run: Run, records: Mapping[str, str]) -> None:
         for decoding in ("greedy", "sampled")
         for label, key in (("tasks solved", "success"), ("SOUL kept", "soul"), ("valid calls", "valid_calls"))
     ]
-    card.append(VegaChart(_interval_chart(rows)))
+    card.append(VegaChart(interval_chart(rows)))
     families = sorted(metrics["dpo"]["greedy"]["by_family"])
     table = [
         [family, *(f"{metrics[name]['greedy']['by_family'][family]['rate']:.2f}" for name in _STAGES)]
@@ -85,40 +88,3 @@ def farewell(released: Mapping[str, Any], store_url: str) -> list[str]:
         "  .venv/bin/python flows/full_pipeline.py card view evaluate   # look at the figures",
     ]
     return lines
-
-
-def _line_chart(curve: Any, name: str) -> dict[str, Any]:
-    return {
-        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
-        "width": 600,
-        "height": 220,
-        "data": {"values": [point for point in curve if name in point]},
-        "mark": "line",
-        "encoding": {
-            "x": {"field": "step", "type": "quantitative"},
-            "y": {"field": name, "type": "quantitative", "scale": {"zero": False}},
-        },
-    }
-
-
-def _interval_chart(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    position = {"field": "model", "type": "nominal", "sort": None, "title": None}
-    return {
-        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
-        "data": {"values": rows},
-        "facet": {"field": "figure", "type": "nominal"},
-        "spec": {
-            "width": 200,
-            "layer": [
-                {"mark": "bar", "encoding": {"y": position, "x": {"field": "rate", "type": "quantitative"}}},
-                {
-                    "mark": "errorbar",
-                    "encoding": {
-                        "y": position,
-                        "x": {"field": "low", "type": "quantitative", "title": "rate"},
-                        "x2": {"field": "high"},
-                    },
-                },
-            ],
-        },
-    }

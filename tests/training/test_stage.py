@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,13 @@ from flax import nnx
 from nanocode.config import ComputeConfig, GuardConfig, ModelConfig
 from nanocode.model.gpt import GPT
 from nanocode.stopping import Interrupted
+from nanocode.training import stage
+from nanocode.training.guard import TrainingError
 from nanocode.training.journal import Journal, Report
 from nanocode.training.losses import Batch, language_model_loss
 from nanocode.training.probes import Probe
 from nanocode.training.stage import Running, Trained, metrics_of, run_training
+from nanocode.training.step import make_step
 
 CONFIG = ModelConfig(depth=1, width=32, heads=2, context_tokens=16, tie_embeddings=True, dtype="float32")
 STEPS = 8
@@ -27,7 +30,21 @@ STEPS = 8
 
 def batch(index: int) -> Batch:
     ids = np.random.default_rng(index).integers(0, 64, (2, 17)).astype(np.int32)
-    return Batch(ids, np.ones_like(ids), np.zeros_like(ids))
+    return Batch(ids, np.ones(ids.shape, np.float32), np.zeros_like(ids))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once() -> Iterator[None]:
+    """All runs here have one model and one optimizer: they share the compiled step."""
+    with pytest.MonkeyPatch.context() as patch:
+        made: list[Any] = []
+
+        def shared(*given: Any) -> Any:
+            made.append(made[0] if made else make_step(*given))
+            return made[-1]
+
+        patch.setattr(stage, "make_step", shared)
+        yield
 
 
 def run(running: Running, **named: Any) -> Trained:
@@ -116,10 +133,9 @@ def test_a_batch_that_spoils_training_is_left_out_and_recorded(plain: Trained) -
     """A mask full of infinities: the loss of that batch is no number, and neither are the weights after it."""
 
     def spoilt(index: int) -> Batch:
-        rows = batch(index)
-        return rows._replace(mask=np.full(rows.mask.shape, np.inf, np.float32)) if index == 4 else rows
+        return batch(index)._replace(mask=np.full((2, 17), np.inf, np.float32)) if index == 4 else batch(index)
 
-    trained = run(Running(), batch=lambda index: spoilt(index)._replace(mask=spoilt(index).mask.astype(np.float32)))
+    trained = run(Running(), batch=spoilt)
     (event,) = trained.metrics["returns"]
     assert (event["step"], event["skipped"]) == (5, (3, 4))
     assert all(np.isfinite(np.frombuffer(leaf, np.float32)).all() for leaf in weights(trained))
@@ -136,13 +152,11 @@ def test_the_curve_of_a_long_run_is_thinned_and_keeps_its_end() -> None:
 
 def test_a_stage_can_be_stopped_after_its_loop() -> None:
     Running().pause("after training")
-    with pytest.raises(Interrupted, match="^stopped after training; run the same command to continue$"):
+    with pytest.raises(Interrupted, match=r"^stopped after training; run the same command to continue$"):
         Running(stop_requested=lambda: True).pause("after training")
 
 
 def test_the_config_decides_how_often_a_run_returns() -> None:
-    from nanocode.training.guard import TrainingError
-
     nothing = np.full((2, 17), np.inf, np.float32)
     with pytest.raises(TrainingError, match="at step 1: lower the learning rates"):
         run(
