@@ -231,7 +231,7 @@ def _s3_client() -> Any:
 
     # One owner of retries: ours, which goes on inside an object.
     once = Config(retries={"total_max_attempts": 1, "mode": "standard"}, connect_timeout=20, read_timeout=60)
-    return boto3.client("s3", config=once)
+    return boto3.Session().client("s3", config=once)
 
 
 def _base(pattern: str) -> str:
