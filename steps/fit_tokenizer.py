@@ -30,19 +30,27 @@ _THREADS = 8
 
 
 def run(
-    config: TokenizerConfig, shards: Mapping[str, Path], output: Path, report: Callable[[str], None]
+    config: TokenizerConfig,
+    shards: Mapping[str, Path],
+    output: Path,
+    report: Callable[[str], None],
+    processes: int = 1,
 ) -> dict[str, Any]:
-    """Write ``tokenizer.json``; the same shards and config give the same bytes.
+    """Write ``tokenizer.json``; the same shards and config give the same bytes, whatever the number of `processes`.
 
     `shards` maps each source's name to its folder. Raises TokenizerError when the text cannot fill the vocabulary.
     """
-    texts = list(training_texts(config, shards))
-    tokenizer = Tokenizer.train(texts, config.vocab_size)
+    training_bytes = 0
+
+    def measured() -> Iterator[str]:
+        nonlocal training_bytes
+        for text in training_texts(config, shards):
+            training_bytes += len(text.encode())
+            yield text
+
+    tokenizer = Tokenizer.train(measured(), config.vocab_size, processes)
     tokenizer.save(output / "tokenizer.json")
-    metrics: dict[str, Any] = {
-        "training_bytes": sum(len(text.encode()) for text in texts),
-        "vocab_size": tokenizer.vocab_size,
-    }
+    metrics: dict[str, Any] = {"training_bytes": training_bytes, "vocab_size": tokenizer.vocab_size}
     for name, folder in sorted(shards.items()):
         held_out = list(read_texts(folder, "validation"))
         tokens = sum(len(ids) for ids in tokenizer.encode_batch(held_out))

@@ -36,7 +36,7 @@ def run(
 ) -> dict[str, Any]:
     """Write the token folder (`nanocode.data.tokens`) with `processes` encoders; returns its figures.
 
-    `save` hears after each shard which ones are whole. Raises ShardError, ArrayFileError, EncodingError; Interrupted
+    `save` hears after each shard which ones are whole. Raises ShardError, ArrayFileError, WorkerError; Interrupted
     when asked to stop.
     """
     path = inputs.tokenizer / "tokenizer.json"

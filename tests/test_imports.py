@@ -18,7 +18,10 @@ PACKAGES = ("flows", "steps", "artifacts", "nanocode")
 FORBIDDEN: dict[str, tuple[str, ...]] = {
     "nanocode.cli": (),
     "nanocode.config": ("flows", "steps", "artifacts", "nanocode", "jax", "metaflow"),
-    "nanocode.tokenizer": ("flows", "steps", "artifacts", "nanocode", "jax", "metaflow"),
+    "nanocode.words": ("flows", "steps", "artifacts", "nanocode", "jax", "metaflow"),
+    "nanocode.merges": ("flows", "steps", "artifacts", "nanocode", "jax", "metaflow"),
+    "nanocode.workers": ("flows", "steps", "artifacts", "nanocode", "jax", "metaflow"),
+    "nanocode.tokenizer": ("flows", "steps", "artifacts", "jax", "metaflow"),
     "nanocode.conversation": ("flows", "steps", "artifacts", "jax", "metaflow"),
     "nanocode.training": ("flows", "steps", "artifacts", "nanocode.cli", "nanocode.constitution", "metaflow"),
     "nanocode.agent": ("flows", "steps", "artifacts", "nanocode.cli", "nanocode.training", "jax", "metaflow"),
@@ -33,7 +36,10 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
 # The ground floor: these modules of the project and no others.
 GROUND_FLOOR = {
     "nanocode.config": set(),
-    "nanocode.tokenizer": set(),
+    "nanocode.words": set(),
+    "nanocode.merges": set(),
+    "nanocode.workers": set(),
+    "nanocode.tokenizer": {"nanocode.words", "nanocode.merges", "nanocode.workers"},
     "nanocode.conversation": {"nanocode.tokenizer"},
 }
 

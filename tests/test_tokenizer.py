@@ -3,10 +3,12 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -150,3 +152,46 @@ def test_a_vocabulary_too_small_for_the_bytes_is_refused() -> None:
 def test_too_little_text_for_the_vocabulary_is_refused() -> None:
     with pytest.raises(TokenizerError, match="give more text or lower"):
         Tokenizer.train(["short"], 1_000)
+
+
+@given(st.text())
+def test_encoding_gives_the_ids_of_the_library(tokenizer: Tokenizer, text: str) -> None:
+    expected = tokenizer._backend.encode(text, add_special_tokens=False).ids
+    assert tokenizer.encode(text) == tokenizer.encode(text) == expected, "found out, and remembered"
+    assert tokenizer.encode_array(text).tolist() == expected
+
+
+def test_arrays_are_the_callers_own(tokenizer: Tokenizer) -> None:
+    first = tokenizer.encode_array("the agent reads")
+    kept = first.copy()
+    first[:] = 0
+    assert first.dtype == np.int32 and np.array_equal(tokenizer.encode_array("the agent reads"), kept)
+
+
+def test_training_gives_the_file_of_the_library(tmp_path: Path) -> None:
+    from tokenizers import AddedToken, decoders, models, trainers
+    from tokenizers import Tokenizer as HFTokenizer
+
+    from nanocode.tokenizer import _byte_characters, _pre_tokenizer
+
+    texts = [Path(module.__file__).read_text(encoding="utf-8") for module in (json, re, pytest)]
+    backend = HFTokenizer(models.BPE(byte_fallback=False))
+    backend.pre_tokenizer, backend.decoder = _pre_tokenizer(), decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=700, initial_alphabet=sorted(_byte_characters()), special_tokens=[], show_progress=False
+    )
+    backend.train_from_iterator(texts, trainer)
+    backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
+    for processes in (1, 2):
+        Tokenizer.train(texts, 700 + len(SPECIAL_TOKENS), processes).save(tmp_path / "own.json")
+        assert (tmp_path / "own.json").read_text(encoding="utf-8") == backend.to_str(pretty=False)
+
+
+def test_a_tokenizer_that_splits_text_in_another_way_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """Its ids would not be those of the file."""
+    tokenizer.save(tmp_path / "own.json")
+    values = json.loads((tmp_path / "own.json").read_text(encoding="utf-8"))
+    values["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = r"\s+"
+    (tmp_path / "own.json").write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(TokenizerError, match="splits text into other words"):
+        Tokenizer.load(tmp_path / "own.json")

@@ -57,7 +57,7 @@ def fit_tokenizer(run: Run, shards: Mapping[str, str]) -> str:
     def produce(making: Build) -> Mapping[str, Any]:
         from steps import fit_tokenizer as stage
 
-        return stage.run(run.config.tokenizer, by_name(making, "shards"), making.output, run.say)
+        return stage.run(run.config.tokenizer, by_name(making, "shards"), making.output, run.say, os.cpu_count() or 1)
 
     return run.make(
         Stage(
