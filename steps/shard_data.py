@@ -17,7 +17,6 @@ from typing import Any
 from nanocode.config import AnySource, DataConfig
 from nanocode.data.deduplicate import Deduplicator
 from nanocode.data.documents import SourceError
-from nanocode.data.evaluation_sets import overlap_index
 from nanocode.data.judge import Judged, Rules, judged_blocks
 from nanocode.data.reading import Reading, Retry
 from nanocode.data.shards import ShardWriter, split_of
@@ -60,7 +59,7 @@ def run(
     state = segments.restore(deduplicator) or State()
     if state.tally.read_documents:
         report(f"{source.name}: goes on after {state.tally.read_documents:,} documents that were done before")
-    rules = _rules(config, source)
+    rules = Rules.of(config, source)
     show = _shown(source, report)
     with (
         tempfile.TemporaryDirectory(prefix="reading-", dir=output.parent) as scratch,
@@ -69,7 +68,7 @@ def run(
         patience = retry or Retry(config.max_attempts, report)
         reading = Reading(patience, Path(scratch), manifest_digests(manifest) if manifest is not None else None)
         wanted = not _is_enough(source, state.tally)
-        for place, judged in _judged(config, source, rules, reading, state.place) if wanted else ():
+        for place, judged in _judged(config, source, reading, state.place) if wanted else ():
             known_by = judged.fingerprint
             duplicate = deduplicator.check(known_by) if known_by is not None else None
             if state.tally.add(judged, duplicate) and judged.document is not None:
@@ -90,24 +89,10 @@ def _is_enough(source: AnySource, tally: Tally) -> bool:
     return source.max_bytes is not None and tally.kept_bytes >= source.max_bytes
 
 
-def _rules(config: DataConfig, source: AnySource) -> Rules:
-    decontamination = config.decontamination
-    return Rules(
-        config.min_document_bytes,
-        config.max_document_bytes,
-        source.filters,
-        near=config.near_duplicate_threshold < 1,
-        overlap=overlap_index(decontamination),
-        drop_coverage=decontamination.min_coverage if decontamination.action == "drop" else None,
-    )
-
-
-def _judged(
-    config: DataConfig, source: AnySource, rules: Rules, reading: Reading, start: Place
-) -> Iterator[tuple[Place, Judged]]:
+def _judged(config: DataConfig, source: AnySource, reading: Reading, start: Place) -> Iterator[tuple[Place, Judged]]:
     """Every document from `start` on, with the place after it."""
     begin, done = start.block, start.documents
-    blocks = judged_blocks(read_blocks(source, reading, begin), rules, config.workers)
+    blocks = judged_blocks(read_blocks(source, reading, begin), config, source)
     try:
         for block, verdicts in blocks:
             for number, judged in enumerate(verdicts, 1):

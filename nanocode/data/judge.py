@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
 from collections import Counter, deque
-from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice
 
-from nanocode.config import FilterConfig
+from nanocode.config import AnySource, DataConfig, FilterConfig
 from nanocode.data.decontaminate import Overlap, OverlapIndex
 from nanocode.data.deduplicate import Fingerprint, fingerprint
 from nanocode.data.documents import Document, RawDocument, admit
+from nanocode.data.evaluation_sets import overlap_index
 from nanocode.data.filters import apply_filters
 from nanocode.data.reading import Block
-
-BLOCKS_AHEAD = 2  # per process: what waits is in memory
+from nanocode.workers import in_processes
 
 
 @dataclass(frozen=True)
@@ -30,6 +27,19 @@ class Rules:
     near: bool
     overlap: OverlapIndex | None = None
     drop_coverage: float | None = None  # share of an item from which a document is dropped; None: never
+
+    @classmethod
+    def of(cls, data: DataConfig, source: AnySource) -> Rules:
+        """The rules of a source. Raises SourceError for an evaluation set that is not the pinned one."""
+        decontamination = data.decontamination
+        return cls(
+            data.min_document_bytes,
+            data.max_document_bytes,
+            source.filters,
+            near=data.near_duplicate_threshold < 1,
+            overlap=overlap_index(decontamination),
+            drop_coverage=decontamination.min_coverage if decontamination.action == "drop" else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -67,38 +77,28 @@ def judge(raw: RawDocument, rules: Rules) -> Judged:
 
 
 def judged_blocks(
-    blocks: Iterator[Block], rules: Rules, workers: int
-) -> Generator[tuple[Block, Iterable[Judged]], None, None]:
+    blocks: Iterator[Block], data: DataConfig, source: AnySource
+) -> Generator[tuple[Block, list[Judged]], None, None]:
     """Every block with the verdicts on its documents, in order, whatever the number of processes that judge."""
-    if workers == 1:
+    taken: deque[Block] = deque()
+
+    def documents() -> Iterator[list[RawDocument]]:
         for block in blocks:
-            yield block, (judge(raw, rules) for raw in block.documents)
-        return
-    # Spawned, not forked: Arrow's threads do not survive a fork.
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, initializer=_adopt, initargs=(rules,))
-    waiting: deque[tuple[Block, Future[list[Judged]]]] = deque()
+            taken.append(block)
+            yield block.documents
+
+    settings = data.model_copy(update={"sources": (source,)}).model_dump_json()
+    verdicts = in_processes(judge_of, [settings], documents(), data.workers)
     try:
-        while True:
-            for block in islice(blocks, workers * BLOCKS_AHEAD - len(waiting)):
-                waiting.append((block, pool.submit(_judge_all, block.documents)))
-            if not waiting:
-                return
-            block, verdicts = waiting.popleft()
-            yield block, verdicts.result()
+        for judged in verdicts:
+            yield taken.popleft(), judged
     finally:
-        pool.shutdown(cancel_futures=True)
+        if isinstance(verdicts, Generator):
+            verdicts.close()  # ends the processes
 
 
-_rules: Rules | None = None  # of this process, when it is one of the pool
-
-
-def _adopt(rules: Rules) -> None:
-    global _rules
-    _rules = rules
-
-
-def _judge_all(documents: list[RawDocument]) -> list[Judged]:
-    if _rules is None:
-        raise RuntimeError("a judging process was started without rules")
-    return [judge(raw, _rules) for raw in documents]
+def judge_of(settings: str) -> Callable[[list[RawDocument]], list[Judged]]:
+    """What judges the documents of the one source in `settings`, a DataConfig as JSON. Raises SourceError."""
+    data = DataConfig.model_validate_json(settings)
+    rules = Rules.of(data, data.sources[0])
+    return lambda documents: [judge(raw, rules) for raw in documents]

@@ -81,7 +81,9 @@ class Tally:
         }
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Everything as plain data."""
+        values = {name: dict(value) if isinstance(value, Counter) else value for name, value in vars(self).items()}
+        return values | {"items": {name: asdict(item) for name, item in self.items.items()}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Tally:

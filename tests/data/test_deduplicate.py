@@ -96,3 +96,13 @@ def test_a_thousand_documents_of_two_kilobytes_take_a_moment() -> None:
     deduplicator = Deduplicator(0.8)
     assert all(check(deduplicator, item) is None for item in texts)
     assert time.process_time() - started < 4
+
+
+def test_what_is_remembered_is_known_like_what_was_checked() -> None:
+    first, second = Deduplicator(0.8), Deduplicator(0.8)
+    for words in (text(1), text(2)):
+        assert check(first, " ".join(words)) is None
+        second.remember(fingerprint(" ".join(words), near=True))
+    later = [" ".join(words) for words in (text(1), changed(text(2), 100), text(3), changed(text(1), 14))]
+    verdicts = [check(first, item) for item in later]
+    assert verdicts == [check(second, item) for item in later] == ["exact_duplicate", "near_duplicate", None, None]

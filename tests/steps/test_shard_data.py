@@ -7,12 +7,19 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from nanocode.config import AnySource, DataConfig
-from nanocode.data.documents import SourceError
+from artifacts.checkpoints import CheckpointStore
+from artifacts.store import open_store
+from nanocode.config import AnySource, DataConfig, FilterConfig
+from nanocode.data import judge as judging
+from nanocode.data.decontaminate import EvaluationItem, items_digest
+from nanocode.data.documents import RawDocument, SourceError
 from nanocode.data.shards import read_documents, read_texts
 from steps import shard_data
+from steps.shard_progress import Saving
 
 
 def config(glob: str, max_bytes: int | None = None, **changes: Any) -> tuple[DataConfig, AnySource]:
@@ -26,8 +33,12 @@ def config(glob: str, max_bytes: int | None = None, **changes: Any) -> tuple[Dat
     return data, data.sources[0]
 
 
-def run(data: DataConfig, source: AnySource, output: Path) -> dict[str, Any]:
-    return shard_data.run(data, source, output, report=lambda line: None)
+def run(data: DataConfig, source: AnySource, output: Path, **changes: Any) -> dict[str, Any]:
+    return shard_data.run(data, source, output, report=lambda line: None, **changes)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.fixture
@@ -80,7 +91,7 @@ def test_two_runs_are_byte_identical(corpus: Path, tmp_path: Path) -> None:
     outputs = [tmp_path / "one", tmp_path / "two"]
     for output in outputs:
         run(data, source, output)
-    one, two = ({path.name: path.read_bytes() for path in output.iterdir()} for output in outputs)
+    one, two = map(contents, outputs)
     assert one == two and len(one) > 3
     assert shard_data.manifest(source) == shard_data.manifest(source)
 
@@ -169,3 +180,138 @@ def test_the_interpreter_is_sharded_without_any_other_input(tmp_path: Path) -> N
     assert all(document.licence == "PSF-2.0" and document.origin.endswith(".py") for document in kept)
     for document in kept:
         compile(document.text, document.origin, "exec", dont_inherit=True)
+
+
+class Killed(Exception):
+    """What ends an attempt in these tests, wherever it is."""
+
+
+@pytest.fixture
+def saving(tmp_path: Path) -> Saving:
+    return Saving(CheckpointStore(open_store("file:store", tmp_path), "key"), every_seconds=0, clock=lambda: 0.0)
+
+
+@pytest.mark.parametrize("kills", [(15,), (3, 17, 30), (33,), tuple(range(4, 60, 5))])
+def test_a_killed_attempt_goes_on_and_ends_with_the_same_bytes(
+    corpus: Path, tmp_path: Path, saving: Saving, monkeypatch: pytest.MonkeyPatch, kills: tuple[int, ...]
+) -> None:
+    for number in range(0, 40, 9):
+        (corpus / f"copy-{number}.txt").write_text((corpus / f"{number:02d}.txt").read_text())
+    data, source = config(f"{corpus}/*.txt", shard_bytes=1_500, max_bytes=12_000)
+    run(data, source, tmp_path / "whole")
+    judge = judging.judge
+    seen: list[str] = []
+    for attempt, kill in enumerate([*kills, None]):
+        seen.clear()
+
+        def deadly(raw: RawDocument, rules: Any, kill: int | None = kill) -> Any:
+            seen.append(raw.origin)
+            if kill is not None and len(seen) == kill:
+                raise Killed
+            return judge(raw, rules)
+
+        monkeypatch.setattr(judging, "judge", deadly)
+        output = tmp_path / f"attempt-{attempt}"
+        try:
+            run(data, source, output, saving=saving)
+        except Killed:
+            continue
+        break
+    assert contents(output) == contents(tmp_path / "whole")
+    assert attempt > 0
+    if kills[0] > 10:
+        assert len(seen) < 20 + 15 * (kills[0] == 15), "what was saved is not judged again"
+
+
+def test_any_number_of_workers_writes_the_same_bytes(corpus: Path, tmp_path: Path) -> None:
+    for name, workers in (("one", 1), ("two", 2)):
+        data, source = config(f"{corpus}/*.txt", shard_bytes=4_000, workers=workers, max_bytes=10_000)
+        run(data, source, tmp_path / name)
+        assert "workers" not in data.identity()
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_a_single_parquet_file_of_one_row_group_fills_both_splits(tmp_path: Path) -> None:
+    texts = [f"document {number} " + "word " * 20 for number in range(50)]
+    pq.write_table(pa.table({"text": texts}), tmp_path / "only.parquet")
+    data, source = config(f"{tmp_path}/*.parquet", near_duplicate_threshold=1.0)
+    result = run(data, source, tmp_path / "out")
+    assert all(count["documents"] > 0 for count in result["splits"].values())
+    assert sum(count["documents"] for count in result["splits"].values()) == 50
+
+
+def test_a_table_without_rows_is_an_empty_source(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "x.parquet")
+    (tmp_path / "x.jsonl").write_bytes(b"")
+    for name in ("x.parquet", "x.jsonl"):
+        with pytest.raises(SourceError, match=r"'mine' is empty: nothing passed the filter \(mine: read 0 documents"):
+            run(*config(f"{tmp_path}/{name}"), tmp_path / "out")
+
+
+def test_secrets_are_replaced_counted_or_cost_the_document_as_the_source_says(corpus: Path, tmp_path: Path) -> None:
+    (corpus / "mail.txt").write_text("write to jane@mail.org or joe@mail.org about it " * 2)
+    (corpus / "key.txt").write_text("aws " + "AKIA" + "QWERTYUIOPASDFGH is the key of a cloud account, keep it secret")
+    data, source = config(f"{corpus}/*.txt")
+    result = run(data, source, tmp_path / "redacted")
+    assert result["filters"] == {
+        "aws_key": {"documents": 1, "matches": 1},
+        "email": {"documents": 1, "matches": 4},
+    }
+    text = "".join(read_texts(tmp_path / "redacted", "train")) + "".join(
+        read_texts(tmp_path / "redacted", "validation")
+    )
+    assert "write to <EMAIL> or <EMAIL> about" in text and "aws <KEY> is" in text
+    assert "mail.org" not in text and "QWERTY" not in text
+    dropping = source.model_copy(update={"filters": FilterConfig(aws_key="drop", email="off")})
+    result = run(data, dropping, tmp_path / "dropped")
+    assert result["skipped"] == {"has_aws_key": 1} and list(result["filters"]) == ["aws_key"]
+
+
+def test_a_planted_leak_is_dropped_and_every_item_reported(corpus: Path, tmp_path: Path) -> None:
+    sets = tmp_path / "sets"
+    sets.mkdir()
+    items = [" ".join(f"q{item}w{number}" for number in range(40)) for item in range(3)] + ["too short"]
+    (sets / "bench.jsonl").write_text("".join(json.dumps({"text": item}) + "\n" for item in items))
+    (corpus / "leak.txt").write_text(f"before it {items[1].upper()} and after")
+    (corpus / "quote.txt").write_text("a short quotation: " + " ".join(items[2].split()[5:20]) + " and more of it")
+    pin = items_digest([EvaluationItem(f"bench/bench.jsonl#{number}", item) for number, item in enumerate(items)])
+    decontamination = {"sets": [{"name": "bench", "glob": f"{sets}/*", "sha256": pin}]}
+    for action, dropped in (("drop", 1), ("report", 0)):
+        data, source = config(f"{corpus}/*.txt", decontamination=decontamination | {"action": action})
+        result = run(data, source, tmp_path / action)
+        assert result["decontamination"] == {
+            "items": 3,
+            "unchecked": 1,
+            "touched": 2,
+            "contaminated": 1,
+            "dropped_documents": dropped,
+        }
+        details = json.loads((tmp_path / action / "decontamination.json").read_text())
+        assert details["unchecked"] == ["bench/bench.jsonl#3"]
+        assert {name: (item["coverage"], item["origin"]) for name, item in details["items"].items()} == {
+            "bench/bench.jsonl#1": (1.0, "leak.txt"),
+            "bench/bench.jsonl#2": (0.375, "quote.txt"),
+        }
+    with pytest.raises(SourceError, match=r"evaluation set 'bench' is not the pinned one"):
+        (sets / "bench.jsonl").write_text('{"text": "other"}\n')
+        run(data, source, tmp_path / "drop")
+
+
+def test_a_file_that_changed_after_the_manifest_is_refused(corpus: Path, tmp_path: Path) -> None:
+    data, source = config(f"{corpus}/*.txt")
+    manifest = shard_data.manifest(source)
+    before = run(data, source, tmp_path / "before", manifest=manifest)
+    assert before == run(data, source, tmp_path / "again")
+    (corpus / "07.txt").write_text("something else")
+    with pytest.raises(SourceError, match=r"07\.txt has sha256 .* run again"):
+        run(data, source, tmp_path / "after", manifest=manifest)
+    assert not list(tmp_path.glob("reading-*")), "no copies are left behind"
+
+
+def test_progress_says_how_much_of_what_is_wanted_is_there(tmp_path: Path) -> None:
+    for number in range(40):
+        (tmp_path / f"{number}.txt").write_text(f"{number} " + "x" * 100_000)
+    data, source = config(f"{tmp_path}/*.txt", max_bytes=3_000_000, near_duplicate_threshold=1.0)
+    lines: list[str] = []
+    shard_data.run(data, source, tmp_path / "out", lines.append)
+    assert "kept 30 (3,0" in lines[-1]
