@@ -53,7 +53,7 @@ NEWTON_SCHULZ = Iteration(((3.4445, -4.7750, 2.0315),) * 5, headroom=1.0, epsilo
 
 
 class NesterovState(NamedTuple):
-    count: jax.Array
+    step: jax.Array
     momentum: optax.Updates
 
 
@@ -67,13 +67,13 @@ def nesterov(momentum: Schedule) -> optax.GradientTransformation:
         gradients: optax.Updates, state: NesterovState, parameters: optax.Params | None = None
     ) -> tuple[optax.Updates, NesterovState]:
         del parameters
-        mu = momentum(state.count)
+        mu = momentum(state.step)
 
         def average(old: jax.Array, new: jax.Array) -> jax.Array:
             return mu * old + (1 - mu) * new
 
         buffer = jax.tree.map(average, state.momentum, gradients)
-        return jax.tree.map(average, buffer, gradients), NesterovState(state.count + 1, buffer)
+        return jax.tree.map(average, buffer, gradients), NesterovState(state.step + 1, buffer)
 
     return optax.GradientTransformation(init, update)
 
@@ -151,12 +151,12 @@ def normuon(beta2: float) -> optax.GradientTransformation:
         return jnp.mean(stack * stack, axis(stack), keepdims=True)
 
     def normalise(stack: jax.Array, square: jax.Array, second: jax.Array) -> jax.Array:
-        step = jax.lax.rsqrt(jnp.maximum(second, _VARIANCE_FLOOR))
+        gain = jax.lax.rsqrt(jnp.maximum(second, _VARIANCE_FLOOR))
         length = stack.shape[axis(stack)]
         before, after = (
-            jnp.sqrt(length * jnp.sum(values, (-2, -1), keepdims=True)) for values in (square, square * step * step)
+            jnp.sqrt(length * jnp.sum(values, (-2, -1), keepdims=True)) for values in (square, square * gain * gain)
         )
-        return stack * (step * (before / jnp.maximum(after, _VARIANCE_FLOOR)))
+        return stack * (gain * (before / jnp.maximum(after, _VARIANCE_FLOOR)))
 
     def update(
         stacks: optax.Updates, state: NormuonState, parameters: optax.Params | None = None
@@ -170,7 +170,7 @@ def normuon(beta2: float) -> optax.GradientTransformation:
 
 
 class DecayState(NamedTuple):
-    count: jax.Array
+    step: jax.Array
 
 
 def decay_weights(rate: Schedule, cautious: bool) -> optax.GradientTransformation:
@@ -188,13 +188,13 @@ def decay_weights(rate: Schedule, cautious: bool) -> optax.GradientTransformatio
     ) -> tuple[optax.Updates, DecayState]:
         if parameters is None:
             raise ValueError("decay_weights needs the parameters: call update(gradients, state, parameters)")
-        now = rate(state.count)
+        now = rate(state.step)
 
         def decayed(direction: jax.Array, parameter: jax.Array) -> jax.Array:
             decay = now * parameter
             return direction + (jnp.where(direction * parameter >= 0, decay, 0) if cautious else decay)
 
-        return jax.tree.map(decayed, directions, parameters), DecayState(state.count + 1)
+        return jax.tree.map(decayed, directions, parameters), DecayState(state.step + 1)
 
     return optax.GradientTransformation(init, update)
 

@@ -6,6 +6,7 @@ Which parameter belongs to which group is `label`; what a group's numbers are, `
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -25,7 +26,7 @@ from nanocode.training.muon import (
 )
 from nanocode.training.recipes import AdamSettings, OptimizerSettings, resolve
 from nanocode.training.schedule import Schedule, constant, half_cosine, momentum_ramp, trapezoid
-from nanocode.training.stacks import ShardStack, over_stacks
+from nanocode.training.stacks import ShardStack, as_it_is, over_stacks
 
 _MATRIX = "matrix"
 _GROUPS = {
@@ -62,31 +63,35 @@ def build_optimizer(
     lr_factor: float = 1.0,
     *,
     stack_multiple: int = 1,
-    shard_stack: ShardStack = lambda stack: stack,
+    shard_stack: ShardStack = as_it_is,
+    gather_stack: ShardStack = as_it_is,
 ) -> optax.GradientTransformation:
     """One optimizer over the whole parameter tree (a pure dict); its updates are to be added to the parameters.
 
     Rates are times `lr_factor` (the batch's) where the group says so, and follow the trapezoid over `steps`. The width
     that rates scale with is read off the embedding table. On a mesh, `stack_multiple` is the number of devices that
-    share the orthogonalisation and `shard_stack` lays the first axis of a stack out over them.
+    share the orthogonalisation, `shard_stack` lays the first axis of a stack out over them, and `gather_stack` has the
+    results everywhere again.
     """
     settings = resolve(config)
 
-    def over(parameters: optax.Params) -> optax.GradientTransformation:
+    over = partial(over_stacks, multiple=stack_multiple, shard_stack=shard_stack, gather_stack=gather_stack)
+
+    def of(parameters: optax.Params) -> optax.GradientTransformation:
         width = parameters["embedding"].shape[-1]
         groups = {name: _adamw(getattr(settings, name), settings, steps, lr_factor, width) for name in _GROUPS.values()}
-        groups[_MATRIX] = _muon(settings, steps, lr_factor, stack_multiple, shard_stack)
+        groups[_MATRIX] = _muon(settings, steps, lr_factor, over)
         return optax.partition(groups, lambda tree: jax.tree.map_with_path(label, tree))
 
     def init(parameters: optax.Params) -> optax.OptState:
-        return over(parameters).init(parameters)
+        return of(parameters).init(parameters)
 
     def update(
         gradients: optax.Updates, state: optax.OptState, parameters: optax.Params | None = None
     ) -> tuple[optax.Updates, optax.OptState]:
         if parameters is None:
             raise ValueError("the optimizer needs the parameters: call update(gradients, state, parameters)")
-        return over(parameters).update(gradients, state, parameters)
+        return of(parameters).update(gradients, state, parameters)
 
     return optax.GradientTransformation(init, update)
 
@@ -112,7 +117,10 @@ def _adamw(
 
 
 def _muon(
-    settings: OptimizerSettings, steps: int, lr_factor: float, stack_multiple: int, shard_stack: ShardStack
+    settings: OptimizerSettings,
+    steps: int,
+    lr_factor: float,
+    over: Callable[[optax.GradientTransformation], optax.GradientTransformation],
 ) -> optax.GradientTransformation:
     muon = settings.muon
     momentum = momentum_ramp(
@@ -131,7 +139,7 @@ def _muon(
     ]
     return optax.chain(
         nesterov(momentum),
-        over_stacks(optax.chain(*direction), stack_multiple, shard_stack),
+        over(optax.chain(*direction)),
         *([decay_weights(_decay(settings, steps), muon.cautious)] if muon.weight_decay else []),
         scale_by_shape(),
         optax.scale_by_schedule(_rate(settings, steps, muon.lr * lr_factor)),

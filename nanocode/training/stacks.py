@@ -12,14 +12,22 @@ ShardStack = Callable[[jax.Array], jax.Array]
 """Lays a (N, in, out) stack out over devices, as `jax.lax.with_sharding_constraint` does; its values stay."""
 
 
+def as_it_is(stack: jax.Array) -> jax.Array:
+    return stack
+
+
 def over_stacks(
-    inner: optax.GradientTransformation, multiple: int = 1, shard_stack: ShardStack = lambda stack: stack
+    inner: optax.GradientTransformation,
+    multiple: int = 1,
+    shard_stack: ShardStack = as_it_is,
+    gather_stack: ShardStack = as_it_is,
 ) -> optax.GradientTransformation:
     """Apply `inner` to a list of (N, in, out) stacks, one for each shape of matrix in the tree.
 
     Leading axes of a leaf count as matrices. Every stack, and every array of `inner`'s state (whose first axis must be
     the stack's), is padded with zeros to a multiple of `multiple` matrices and handed to `shard_stack`, so that each
-    device works on its own matrices alone. The state is kept unpadded: it does not depend on the number of devices.
+    device works on its own matrices alone; what comes of it goes through `gather_stack` before it is taken apart (else
+    the compiler sends every matrix on its own). The state is kept unpadded: it does not depend on the devices.
     """
 
     def placed(stack: jax.Array) -> jax.Array:
@@ -35,7 +43,7 @@ def over_stacks(
         del parameters
         before = (_stacks(gradients), state)
         after = inner.update(*jax.tree.map(placed, before))
-        stacks, state = jax.tree.map(lambda new, old: new[: len(old)], after, before)
+        stacks, state = jax.tree.map(lambda new, old: gather_stack(new)[: len(old)], after, before)
         return _unstack(stacks, gradients), state
 
     return optax.GradientTransformation(init, update)
