@@ -17,11 +17,13 @@ from typing import Any
 from nanocode.config import AnySource, DataConfig
 from nanocode.data.deduplicate import Deduplicator
 from nanocode.data.documents import SourceError
-from nanocode.data.judge import Judged, Rules, judged_blocks
+from nanocode.data.evaluation_sets import overlap_index
+from nanocode.data.judge import Judged, judged_blocks
 from nanocode.data.reading import Reading, Retry
 from nanocode.data.shards import ShardWriter, split_of
 from nanocode.data.sources import manifest_digests, read_blocks, source_manifest
 from nanocode.data.tally import Tally
+from nanocode.stopping import Interrupted
 from nanocode.training.progress import Progress
 from steps.shard_progress import Place, Saving, Segments, State
 
@@ -43,13 +45,14 @@ def run(
     manifest: bytes | None = None,
     saving: Saving | None = None,
     retry: Retry | None = None,
+    stop_requested: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
     """Shard one source into `output`: ``train-*.parquet``, ``validation-*.parquet`` and ``report.json``; returns the
     report.
 
     With a `manifest`, files that are not what it says are refused. With `saving`, progress is saved and an earlier
     attempt's is continued; the outcome is the same. Raises SourceError when the source cannot be read, nothing passes
-    the filter, or one side of the split stays empty.
+    the filter, or one side of the split stays empty; Interrupted when asked to stop.
     """
     output.mkdir(parents=True, exist_ok=True)
     for stale in output.glob("*.parquet"):
@@ -57,9 +60,9 @@ def run(
     deduplicator = Deduplicator(config.near_duplicate_threshold)
     segments = Segments(output, saving)
     state = segments.restore(deduplicator) or State()
-    if state.tally.read_documents:
-        report(f"{source.name}: goes on after {state.tally.read_documents:,} documents that were done before")
-    rules = Rules.of(config, source)
+    tally = state.tally
+    if tally.read_documents:
+        report(f"{source.name}: goes on after {tally.read_documents:,} documents that were done before")
     show = _shown(source, report)
     with (
         tempfile.TemporaryDirectory(prefix="reading-", dir=output.parent) as scratch,
@@ -67,37 +70,38 @@ def run(
     ):
         patience = retry or Retry(config.max_attempts, report)
         reading = Reading(patience, Path(scratch), manifest_digests(manifest) if manifest is not None else None)
-        wanted = not _is_enough(source, state.tally)
-        for place, judged in _judged(config, source, reading, state.place) if wanted else ():
+        for place, judged in _judged(config, source, reading, state):
             known_by = judged.fingerprint
             duplicate = deduplicator.check(known_by) if known_by is not None else None
-            if state.tally.add(judged, duplicate) and judged.document is not None:
+            if tally.add(judged, duplicate) and judged.document is not None:
                 segments.add(known_by)
                 split = split_of(judged.document.group, config.validation_fraction)
                 if writer.write(judged.document, source.name, split):
-                    segments.close(State(place, state.tally, writer.counts))
-            show(state.tally)
-            if _is_enough(source, state.tally):
-                break
+                    segments.close(State(place, tally, writer.counts))
+            show(tally)
+            if stop_requested():
+                segments.save()
+                raise Interrupted(f"stopped in data source {source.name}; run the same command to continue")
     segments.remove()
-    report(state.tally.line(source.name))
-    _check_splits(config, source, state.tally, writer)
-    return _write_report(config, source, state.tally, rules, writer, output)
+    report(tally.line(source.name))
+    _check_splits(config, source, tally, writer)
+    return _write_report(config, source, tally, writer, output)
 
 
-def _is_enough(source: AnySource, tally: Tally) -> bool:
-    return source.max_bytes is not None and tally.kept_bytes >= source.max_bytes
-
-
-def _judged(config: DataConfig, source: AnySource, reading: Reading, start: Place) -> Iterator[tuple[Place, Judged]]:
-    """Every document from `start` on, with the place after it."""
-    begin, done = start.block, start.documents
+def _judged(config: DataConfig, source: AnySource, reading: Reading, state: State) -> Iterator[tuple[Place, Judged]]:
+    """Every document after the state's place, with the place after it, until `max_bytes` of text are kept."""
+    limit = source.max_bytes
+    if limit is not None and state.tally.kept_bytes >= limit:
+        return
+    begin, done = state.place.block, state.place.documents
     blocks = judged_blocks(read_blocks(source, reading, begin), config, source)
     try:
         for block, verdicts in blocks:
             for number, judged in enumerate(verdicts, 1):
                 if number > done:
                     yield Place(begin, number), judged
+                if limit is not None and state.tally.kept_bytes >= limit:
+                    return
             begin, done = block.after, 0
     finally:
         blocks.close()
@@ -139,22 +143,23 @@ def _check_splits(config: DataConfig, source: AnySource, tally: Tally, writer: S
 
 
 def _write_report(
-    config: DataConfig, source: AnySource, tally: Tally, rules: Rules, writer: ShardWriter, output: Path
+    config: DataConfig, source: AnySource, tally: Tally, writer: ShardWriter, output: Path
 ) -> dict[str, Any]:
     """Write ``report.json`` and, where evaluation sets are given, ``decontamination.json`` with every item touched."""
     splits = {split: {"documents": count.documents, "bytes": count.bytes} for split, count in writer.counts.items()}
     summary = {"source": source.name, "register": source.register_as, **tally.summary(), "splits": splits}
-    if rules.overlap is not None:
+    index = overlap_index(config.decontamination)
+    if index is not None:
         summary["decontamination"] = {
-            "items": rules.overlap.checked,
-            "unchecked": len(rules.overlap.unchecked),
+            "items": index.checked,
+            "unchecked": len(index.unchecked),
             "touched": len(tally.items),
             "contaminated": sum(item.coverage >= config.decontamination.min_coverage for item in tally.items.values()),
             "dropped_documents": tally.skipped["contaminated"],
         }
         details = {
             "items": {name: asdict(item) for name, item in tally.items.items()},
-            "unchecked": rules.overlap.unchecked,
+            "unchecked": index.unchecked,
         }
         _write_json(output / "decontamination.json", details)
     _write_json(output / "report.json", summary)

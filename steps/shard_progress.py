@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,8 @@ class Segments:
     def __init__(self, output: Path, saving: Saving | None) -> None:
         self._output, self._folder, self._saving = output, output / FOLDER, saving
         self._seen: list[Fingerprint] = []
-        self._segments = 0
+        self._segments = self._read_documents = 0
+        self._counts: Mapping[Split, SplitCount] = {}
         self._saved_at = saving.clock() if saving else 0.0
         self._save_seconds = 0.0
 
@@ -75,8 +77,10 @@ class Segments:
                 deduplicator.remember(Fingerprint(row["digest"], known))
         self._segments = len(paths)
         saved = json.loads((self._folder / "state.json").read_text(encoding="utf-8"))
-        counts = {split: SplitCount(**saved["counts"][split]) for split in SPLITS}
-        return State(Place(**saved["place"]), Tally.from_json(saved["tally"]), counts)
+        self._counts = {split: SplitCount(**saved["counts"][split]) for split in SPLITS}
+        state = State(Place(**saved["place"]), Tally.from_json(saved["tally"]), self._counts)
+        self._read_documents = state.tally.read_documents
+        return state
 
     def add(self, known_by: Fingerprint | None) -> None:
         """A text went into the open shards."""
@@ -100,12 +104,34 @@ class Segments:
             "counts": {split: asdict(count) for split, count in state.counts.items()},
         }
         (self._folder / "state.json").write_text(json.dumps(values), encoding="utf-8")
-        now = self._saving.clock()
-        if now - self._saved_at >= max(self._saving.every_seconds, self._save_seconds / SAVE_SHARE):
-            self._saving.checkpoints.save(state.tally.read_documents, self._output, {})
-            self._saving.checkpoints.prune(self._saving.keep)
-            self._saved_at = self._saving.clock()
-            self._save_seconds = self._saved_at - now
+        self._counts = {split: replace(count) for split, count in state.counts.items()}
+        self._read_documents = state.tally.read_documents
+        pause = max(self._saving.every_seconds, self._save_seconds / SAVE_SHARE)
+        if self._saving.clock() - self._saved_at >= pause:
+            self.save()
+
+    def save(self) -> None:
+        """Save what lay in whole files when the shards were last closed; nothing when they never were."""
+        if self._saving is None or not self._segments:
+            return
+        started = self._saving.clock()
+        with tempfile.TemporaryDirectory(prefix="whole-", dir=self._output.parent) as folder:
+            for path in self._whole_files():
+                target = Path(folder) / path.relative_to(self._output)
+                target.parent.mkdir(exist_ok=True)
+                target.hardlink_to(path)
+            self._saving.checkpoints.save(self._read_documents, Path(folder), {})
+        self._saving.checkpoints.prune(self._saving.keep)
+        self._saved_at = self._saving.clock()
+        self._save_seconds = self._saved_at - started
+
+    def _whole_files(self) -> list[Path]:
+        shards = [
+            self._output / f"{split}-{number:05d}.parquet"
+            for split, count in self._counts.items()
+            for number in range(count.shards)
+        ]
+        return [*shards, *self._folder.iterdir()]
 
     def remove(self) -> None:
         """The stage is done: its progress is no part of what it made."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from nanocode.data import judge as judging
 from nanocode.data.decontaminate import EvaluationItem, items_digest
 from nanocode.data.documents import RawDocument, SourceError
 from nanocode.data.shards import read_documents, read_texts
+from nanocode.stopping import Interrupted
 from steps import shard_data
 from steps.shard_progress import Saving
 
@@ -220,7 +223,22 @@ def test_a_killed_attempt_goes_on_and_ends_with_the_same_bytes(
     assert contents(output) == contents(tmp_path / "whole")
     assert attempt > 0
     if kills[0] > 10:
-        assert len(seen) < 20 + 15 * (kills[0] == 15), "what was saved is not judged again"
+        assert len(seen) < 45 - kills[0] + 10, "what was saved is not judged again"
+
+
+def test_a_stage_that_is_asked_to_stop_saves_its_last_whole_shards(
+    corpus: Path, tmp_path: Path, saving: Saving
+) -> None:
+    data, source = config(f"{corpus}/*.txt", shard_bytes=1_500)
+    run(data, source, tmp_path / "whole")
+    rarely = replace(saving, every_seconds=3_600)
+    asked = iter([False] * 20 + [True])
+    with pytest.raises(Interrupted, match="stopped in data source mine; run the same command"):
+        run(data, source, tmp_path / "stopped", saving=rarely, stop_requested=lambda: next(asked))
+    lines: list[str] = []
+    shard_data.run(data, source, tmp_path / "resumed", lines.append, saving=rarely)
+    assert re.match(r"mine: goes on after (1\d|20) documents that were done before", lines[0])
+    assert contents(tmp_path / "resumed") == contents(tmp_path / "whole")
 
 
 def test_any_number_of_workers_writes_the_same_bytes(corpus: Path, tmp_path: Path) -> None:
