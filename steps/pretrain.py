@@ -21,6 +21,7 @@ from nanocode.model.gpt import GPT
 from nanocode.model.weights import save_model
 from nanocode.tokenizer import Tokenizer
 from nanocode.training.batches import batches
+from nanocode.training.length import pretraining_length
 from nanocode.training.losses import language_model_loss
 from nanocode.training.metrics import rate_factor
 from nanocode.training.optimizer import build_optimizer
@@ -51,8 +52,8 @@ def run(
     """
     tokenizer = Tokenizer.load(inputs.tokenizer / "tokenizer.json")
     depth_rules = horizon(model_config, tokenizer.vocab_size)
-    steps = config.steps or depth_rules.steps
-    batch_rows = max(1, (config.batch_tokens or depth_rules.batch_tokens) // model_config.context_tokens)
+    length = pretraining_length(config, model_config, tokenizer.vocab_size)
+    steps, batch_rows = length.steps, length.batch_rows
     optimizer_config, lr_factor = scaled_by_depth(config, depth_rules)
     model = GPT(model_config, tokenizer.vocab_size, nnx.Rngs(seed))
     sources = [

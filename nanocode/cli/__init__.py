@@ -24,6 +24,7 @@ app = typer.Typer(
 )
 
 LazyGroup.lazy_commands = {
+    "plan": module_command("nanocode.cli.plan:plan"),
     "run": module_command("nanocode.cli.run:run"),
     "models": module_command("nanocode.cli.models:models"),
     "lineage": module_command("nanocode.cli.lineage:app"),

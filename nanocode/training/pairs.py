@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from nanocode.conversation import Rendered
@@ -43,8 +44,8 @@ class PairBatch(NamedTuple):
     """P pairs: rows 0..P-1 are chosen, P..2P-1 rejected."""
 
     rows: Batch  # (2P, L+1)
-    reference_chosen: np.ndarray  # (P,) float32
-    reference_rejected: np.ndarray  # (P,) float32
+    reference_chosen: jax.Array | np.ndarray  # (P,) float32
+    reference_rejected: jax.Array | np.ndarray  # (P,) float32
 
 
 def row_tokens(pair: Pair, context_tokens: int) -> int:

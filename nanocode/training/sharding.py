@@ -74,7 +74,7 @@ def layout(compute: ComputeConfig, devices: int) -> Layout:
 
 
 def build_mesh(asked: Layout, devices: Sequence[Any]) -> Mesh | None:
-    """The mesh over the first devices, neighbours on the inner axes; None for one device.
+    """The mesh to train on; None for one device.
 
     Raises ConfigError when several processes are at work and some device would be left out.
     """
@@ -85,6 +85,11 @@ def build_mesh(asked: Layout, devices: Sequence[Any]) -> Mesh | None:
             f"compute: {asked} leaves out {len(devices) - asked.devices} of {len(devices)} devices, and with several "
             "processes each must take part: raise mesh_data"
         )
+    return mesh_over(asked, devices)
+
+
+def mesh_over(asked: Layout, devices: Sequence[Any]) -> Mesh:
+    """The mesh over the first devices of an accelerator, neighbours on the inner axes; of one device too."""
     shape = (asked.data, asked.fsdp, asked.tensor)
     grid = mesh_utils.create_device_mesh(shape, list(devices)[: asked.devices], allow_split_physical_axes=True)
     return Mesh(grid, AXES, axis_types=(AxisType.Auto,) * len(AXES))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -21,6 +22,7 @@ from nanocode.config import ComputeConfig, ConfigError, ModelConfig, OptimizerCo
 from nanocode.model.depth import shape
 from nanocode.model.gpt import GPT
 from nanocode.training.accumulation import accumulated, part_count, split
+from nanocode.training.distributed import agree, join
 from nanocode.training.losses import Batch, target_mask
 from nanocode.training.optimizer import build_optimizer
 from nanocode.training.pairs import PairBatch
@@ -139,7 +141,7 @@ def test_a_batch_has_the_fewest_parts_that_a_device_can_hold(
 
 
 def test_a_batch_that_does_not_divide_over_the_mesh_is_refused() -> None:
-    with pytest.raises(ConfigError, match="12 rows does not divide over 8 devices .*mesh_data 4 x mesh_fsdp 2"):
+    with pytest.raises(ConfigError, match=r"12 rows does not divide over 8 devices .*mesh_data 4 x mesh_fsdp 2"):
         part_count(rows(12), Layout(4, 2, 1), None)
     with pytest.raises(ConfigError, match="4 pairs does not divide over 8"):
         part_count(pairs(4), Layout(8, 1, 1), None)
@@ -234,3 +236,58 @@ def test_a_device_holds_its_share_of_the_optimizer_state(on_eight_devices: dict[
 @pytest.mark.slow
 def test_laying_out_and_gathering_changes_no_bit(on_eight_devices: dict[str, Any]) -> None:
     assert on_eight_devices["laid out and back"] is True
+
+
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("processes")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    two_devices = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    started = [run("two_processes.py", str(number), port, str(folder), **two_devices) for number in range(2)]
+    for process in started:
+        said, _ = process.communicate()
+        assert process.returncode == 0, said[-2_000:]
+    return [json.loads((folder / f"{number}.json").read_text()) for number in range(2)]
+
+
+@pytest.mark.slow
+def test_two_processes_have_the_losses_of_one_device(
+    two_processes: list[dict[str, Any]], on_eight_devices: dict[str, Any]
+) -> None:
+    expected = on_eight_devices["results"]["one device"]["losses"][:6]
+    for seen in two_processes:
+        assert seen["joined"]
+        np.testing.assert_allclose(seen["losses"], expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.slow
+def test_each_process_reads_its_own_rows_alone(two_processes: list[dict[str, Any]]) -> None:
+    assert [seen["rows read"] for seen in two_processes] == [8, 8]
+    assert all(seen["rows are those of the batch"] for seen in two_processes)
+
+
+@pytest.mark.slow
+def test_two_processes_agree_and_hold_the_same_weights(two_processes: list[dict[str, Any]]) -> None:
+    assert [seen["agreed"] for seen in two_processes] == [[True, False], [True, False]]
+    assert two_processes[0]["embedding"] == two_processes[1]["embedding"]
+    assert two_processes[0]["embedding"][0] is True
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"NANOCODE_COORDINATOR": "host:1"}, "needs NANOCODE_PROCESSES"),
+        ({"NANOCODE_COORDINATOR": "host:1", "NANOCODE_PROCESSES": "2", "NANOCODE_PROCESS": "two"}, "as numbers"),
+        ({"NANOCODE_COORDINATOR": "host:1", "NANOCODE_PROCESSES": "2", "NANOCODE_PROCESS": "2"}, "count from 0"),
+    ],
+)
+def test_half_a_description_of_the_processes_is_refused(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        join(environment)
+
+
+def test_alone_there_is_nothing_to_join_and_nothing_to_agree_on() -> None:
+    assert join({}) is False
+    assert (agree(True), agree(False)) == (True, False)
