@@ -27,6 +27,7 @@ from nanocode.training.metrics import rate_factor
 from nanocode.training.optimizer import build_optimizer
 from nanocode.training.probes import Probe
 from nanocode.training.recipes import scaled_by_depth
+from nanocode.training.sharding import stack_layout
 from nanocode.training.stage import Running, run_training
 
 _SAMPLE_PROMPTS = ("def ", "The ", "import ", "class ", "return ", "If ", "    for ", "This module ")
@@ -67,7 +68,7 @@ def run(
     trained = run_training(
         model,
         lambda own, batch: (language_model_loss(own, batch), {}),
-        build_optimizer(optimizer_config, steps, lr_factor),
+        build_optimizer(optimizer_config, steps, lr_factor, **stack_layout(running.mesh)),
         batches(sources, batch_rows, seed),
         steps,
         tokens_per_step=batch_rows * model_config.context_tokens,

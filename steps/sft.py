@@ -22,6 +22,7 @@ from nanocode.training.batches import batches
 from nanocode.training.losses import language_model_loss
 from nanocode.training.metrics import rate_factor
 from nanocode.training.optimizer import build_optimizer
+from nanocode.training.sharding import stack_layout
 from nanocode.training.stage import Running, run_training
 
 
@@ -59,7 +60,7 @@ def run(config: SftConfig, seed: int, inputs: Inputs, running: Running) -> dict[
     trained = run_training(
         model,
         lambda own, batch: (language_model_loss(own, batch), {}),
-        build_optimizer(config.optimizer, config.steps),
+        build_optimizer(config.optimizer, config.steps, **stack_layout(running.mesh)),
         batches([source.rows for source in sources], batch_rows, seed),
         config.steps,
         tokens_per_step=batch_rows * model.shape.tokens,

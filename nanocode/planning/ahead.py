@@ -102,7 +102,7 @@ def compile_step(config: Config, topology: str) -> Compiled:
     from nanocode.training.accumulation import part_count
     from nanocode.training.losses import language_model_loss
     from nanocode.training.optimizer import build_optimizer
-    from nanocode.training.sharding import check_shape, layout, mesh_over, shard_stack
+    from nanocode.training.sharding import check_shape, layout, mesh_over, stack_layout
     from nanocode.training.step import abstract_state, make_step
 
     devices = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
@@ -111,9 +111,7 @@ def compile_step(config: Config, topology: str) -> Compiled:
     model = nnx.eval_shape(lambda: GPT(config.model, config.tokenizer.vocab_size, nnx.Rngs(0)))
     check_shape(asked, model.shape)
     pretraining = plan_stages(config)[0]
-    optimizer = build_optimizer(
-        config.pretrain.optimizer, pretraining.steps, stack_multiple=mesh.size, shard_stack=shard_stack
-    )
+    optimizer = build_optimizer(config.pretrain.optimizer, pretraining.steps, **stack_layout(mesh))
     batch = _abstract_batch(mesh, pretraining.rows, config.model.context_tokens)
     step = make_step(
         model,
@@ -129,7 +127,7 @@ def compile_step(config: Config, topology: str) -> Compiled:
     ended = time.perf_counter()
     return Compiled(
         topology=topology,
-        device_kind=devices[0].device_kind,
+        device_kind=str(devices[0].device_kind),  # type: ignore[attr-defined]  # jax leaves the type open
         devices=len(devices),
         layout=str(asked),
         parts=part_count(batch, asked, config.compute.device_batch_rows),
@@ -140,6 +138,7 @@ def compile_step(config: Config, topology: str) -> Compiled:
 
 
 def _abstract_batch(mesh: Any, rows: int, context_tokens: int) -> Any:
+    """A `Batch` of shapes, laid out over the mesh."""
     import jax
     import jax.numpy as jnp
     from jax.sharding import NamedSharding, PartitionSpec
@@ -149,7 +148,9 @@ def _abstract_batch(mesh: Any, rows: int, context_tokens: int) -> Any:
 
     sharding = NamedSharding(mesh, PartitionSpec(ROWS))
     shape = (rows, context_tokens + 1)
-    return Batch(*(jax.ShapeDtypeStruct(shape, kind, sharding=sharding) for kind in (jnp.int32, jnp.int8, jnp.int32)))
+    kinds: tuple[Any, ...] = (jnp.int32, jnp.int8, jnp.int32)
+    leaves: list[Any] = [jax.ShapeDtypeStruct(shape, kind, sharding=sharding) for kind in kinds]
+    return Batch(*leaves)
 
 
 def _analyses(compiled: Any) -> dict[str, Any]:

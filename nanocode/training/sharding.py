@@ -10,9 +10,9 @@ runs as it does on one device.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -195,9 +195,21 @@ def constrain(x: jax.Array, *axes: str | tuple[str, ...] | None) -> jax.Array:
     return jax.lax.with_sharding_constraint(x, PartitionSpec(*axes))
 
 
-def shard_stack(stack: jax.Array) -> jax.Array:
-    """Share the matrices of a (N, in, out) stack out over all devices, whole ones each: Muon's work, done once."""
-    return constrain(stack, AXES)
+class StackLayout(TypedDict):
+    """What `nanocode.training.optimizer.build_optimizer` takes to share Muon's work out."""
+
+    stack_multiple: int
+    shard_stack: Callable[[jax.Array], jax.Array]
+    gather_stack: Callable[[jax.Array], jax.Array]
+
+
+def stack_layout(mesh: Mesh | None) -> StackLayout:
+    """Whole matrices of a (N, in, out) stack to every device of the mesh, and their results back to all."""
+    return {
+        "stack_multiple": layout_of(mesh).devices,
+        "shard_stack": lambda stack: constrain(stack, AXES),
+        "gather_stack": constrain,
+    }
 
 
 def _names(path: tuple[Any, ...]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from nanocode.model.gpt import GPT
 from nanocode.training.batches import placed
 from nanocode.training.losses import Batch, language_model_loss
 from nanocode.training.optimizer import build_optimizer
-from nanocode.training.sharding import build_mesh, layout, on_one_device, shard_stack
+from nanocode.training.sharding import build_mesh, layout, on_one_device, stack_layout
 from nanocode.training.step import TrainState, initial_state, make_step
 
 STEPS, ROWS, VOCAB = 20, 16, 128
@@ -44,9 +44,7 @@ def train(compute: ComputeConfig, devices: int, steps: int = STEPS) -> tuple[lis
     """The losses and the state after them."""
     mesh = build_mesh(layout(compute, devices), jax.devices()[:devices])
     model = GPT(MODEL, VOCAB, nnx.Rngs(0))
-    optimizer = build_optimizer(
-        OptimizerConfig(), STEPS, 0.5, stack_multiple=mesh.size if mesh else 1, shard_stack=shard_stack
-    )
+    optimizer = build_optimizer(OptimizerConfig(), STEPS, 0.5, **stack_layout(mesh))
     state = initial_state(model, optimizer, mesh)
     step = make_step(
         model, lambda own, batch: (language_model_loss(own, batch), {}), optimizer, mesh, compute.device_batch_rows
