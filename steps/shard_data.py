@@ -117,7 +117,7 @@ def _shown(source: AnySource, report: Callable[[str], None]) -> Callable[[Tally]
 
         return counts
     total = -(-source.max_bytes // MEGABYTE)
-    progress = Progress(f"{source.name}: kept", total, report, unit="MB")
+    progress = Progress(f"{source.name}: kept", total, report, unit="megabyte")
     shown = 0
 
     def megabytes(tally: Tally) -> None:

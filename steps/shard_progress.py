@@ -9,16 +9,18 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from artifacts.checkpoints import CheckpointStore
 from nanocode.data.deduplicate import Deduplicator, Fingerprint
 from nanocode.data.shards import SPLITS, Split, SplitCount
 from nanocode.data.tally import Tally
+
+if TYPE_CHECKING:  # how progress is kept is no part of what this stage makes
+    from artifacts.checkpoints import CheckpointStore
 
 FOLDER = "progress"  # inside the output until the stage is done
 SAVE_SHARE = 0.1  # at most this share of the time goes into saving: a save hashes all shards so far
