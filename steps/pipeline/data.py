@@ -17,14 +17,28 @@ _SAVING_SHARE = 0.1
 
 
 def shard_data(run: Run, source_name: str) -> str:
-    """One source's shards."""
+    """One source's shards. A stage that is stopped or killed goes on where its shards were last whole."""
     from steps import shard_data as stage
 
     config = run.config.data
     (source,) = [source for source in config.sources if source.name == source_name]
-    raw = import_file(run, "source", f"source-{source_name}", "manifest.json", stage.manifest(source))
+    manifest = stage.manifest(source)
+    raw = import_file(run, "source", f"source-{source_name}", "manifest.json", manifest)
     limits = {key: value for key, value in config.identity().items() if key != "sources"}
     own = {key: value for key, value in source.identity().items() if key != "weight"}
+
+    def produce(making: Build) -> Mapping[str, Any]:
+        saving = stage.Saving(making.checkpoints, run.config.compute.checkpoint_every_seconds)
+        return stage.run(
+            config,
+            source,
+            making.output,
+            run.say,
+            manifest=manifest,
+            saving=saving,
+            stop_requested=run.stop_requested,
+        )
+
     return run.make(
         Stage(
             "shard_data",
@@ -34,7 +48,7 @@ def shard_data(run: Run, source_name: str) -> str:
             {"data": limits, "source": own},
             {"raw": raw},
         ),
-        lambda making: stage.run(config, source, making.output, run.say),
+        produce,
     )
 
 
