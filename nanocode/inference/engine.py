@@ -204,7 +204,7 @@ def _prefill(model: GPT, ids: jax.Array, new_tokens: int) -> Cache:
     x = model.embed(ids)
     if model.smear is not None:
         x = model.smear.over_rows(x)
-    cos, sin = model.rotary(jnp.arange(ids.shape[1]))
+    cos, sin = model.rotary(ids.shape[1])
 
     def run(layer: int, block: Block, x: jax.Array, value_input: jax.Array | None) -> jax.Array:
         del layer
@@ -228,7 +228,7 @@ def _decode_step(model: GPT, decoding: Decoding, lengths: jax.Array, prompt_toke
     if model.smear is not None:
         previous = jnp.where((positions > 0)[:, None, None], model.embed(decoding.before_last[:, None]), 0)
         x = model.smear(x, previous)
-    cos, sin = model.rotary(positions[:, None])
+    cos, sin = (table[positions[:, None]] for table in model.rotary(model.shape.tokens))
     slot = prompt_tokens + decoding.generated
     ages = _ages(decoding, lengths, prompt_tokens)
     keys, values = [], []

@@ -55,9 +55,9 @@ class GPT(nnx.Module):
         """(V, C) float32: the output table, V padded. When tied, the embedding's."""
         return self.embedding[...] if self.config.tie_embeddings else self.unembedding[...]
 
-    def rotary(self, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """cos and sin for integer `positions`, (..., D/2) each."""
-        return rotary_tables(positions, self.shape.head_width, self.config.rope_base)
+    def rotary(self, tokens: int) -> tuple[jax.Array, jax.Array]:
+        """cos and sin for the positions from 0, (tokens, D/2) each."""
+        return rotary_tables(tokens, self.shape.head_width, self.config.rope_base)
 
     def embed(self, ids: jax.Array) -> jax.Array:
         """(B, T) ids -> (B, T, C) normed embeddings, not yet smeared."""
@@ -104,7 +104,7 @@ class GPT(nnx.Module):
         x = self.embed(ids)
         if self.smear is not None:
             x = self.smear.over_rows(x, segments)
-        cos, sin = self.rotary(jnp.arange(ids.shape[1]))
+        cos, sin = self.rotary(ids.shape[1])
 
         def run(layer: int, block: Block, x: jax.Array, value_input: jax.Array | None) -> jax.Array:
             return self._rematerialised(block)(x, cos, sin, segments, value_input)

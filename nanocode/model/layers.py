@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from nanocode.config import ModelConfig
@@ -20,11 +21,15 @@ def norm(x: jax.Array, epsilon: float) -> jax.Array:
     return (wide * jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + epsilon)).astype(x.dtype)
 
 
-def rotary_tables(positions: jax.Array, head_width: int, base: float) -> tuple[jax.Array, jax.Array]:
-    """cos and sin, each (..., D/2) float32, for integer `positions` of any shape."""
-    frequencies = base ** (-jnp.arange(0, head_width, 2, dtype=jnp.float32) / head_width)
-    angles = positions[..., None].astype(jnp.float32) * frequencies
-    return jnp.cos(angles), jnp.sin(angles)
+def rotary_tables(tokens: int, head_width: int, base: float) -> tuple[jax.Array, jax.Array]:
+    """cos and sin, each (tokens, D/2) float32, for the positions from 0.
+
+    Made by NumPy and so constants of the program: XLA would fuse their making into every use, and on a CPU the sines of
+    each row and head would cost more than the attention scores.
+    """
+    frequencies = base ** (-np.arange(0, head_width, 2) / head_width)
+    angles = np.arange(tokens)[:, None] * frequencies
+    return jnp.asarray(np.cos(angles), jnp.float32), jnp.asarray(np.sin(angles), jnp.float32)
 
 
 def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:

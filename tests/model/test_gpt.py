@@ -90,7 +90,8 @@ def test_scores_depend_on_the_distance_of_two_positions_only() -> None:
 
     def score(query_at: int, key_at: int) -> float:
         def turned(x: np.ndarray, at: int) -> np.ndarray:
-            return np.asarray(rotate(jnp.asarray(x), *rotary_tables(jnp.array([at]), 16, 10_000.0)), np.float64)
+            tables = (table[at : at + 1] for table in rotary_tables(200, 16, 10_000.0))
+            return np.asarray(rotate(jnp.asarray(x), *tables), np.float64)
 
         return float(np.sum(turned(q, query_at) * turned(k, key_at)))
 
@@ -101,17 +102,17 @@ def test_scores_depend_on_the_distance_of_two_positions_only() -> None:
 
 def test_rotation_keeps_length_and_leaves_position_zero_alone() -> None:
     x = jax.random.normal(jax.random.key(0), (2, 6, 3, 8))
-    turned = rotate(x, *rotary_tables(jnp.arange(6), 8, 100.0))
+    turned = rotate(x, *rotary_tables(6, 8, 100.0))
     np.testing.assert_allclose(jnp.linalg.norm(turned, axis=-1), jnp.linalg.norm(x, axis=-1), rtol=1e-5)
     np.testing.assert_array_equal(turned[:, 0], x[:, 0])
 
 
 def test_rotation_takes_positions_for_each_row() -> None:
     x = jax.random.normal(jax.random.key(0), (2, 1, 3, 8))
-    positions = jnp.array([[4], [7]])
-    together = rotate(x, *rotary_tables(positions, 8, 100.0))
+    positions, tables = np.array([[4], [7]]), rotary_tables(8, 8, 100.0)
+    together = rotate(x, *(table[positions] for table in tables))
     for row in range(2):
-        alone = rotate(x[row : row + 1], *rotary_tables(positions[row], 8, 100.0))
+        alone = rotate(x[row : row + 1], *(table[positions[row]] for table in tables))
         np.testing.assert_array_equal(together[row : row + 1], alone)
 
 
@@ -119,7 +120,7 @@ def test_queries_and_keys_are_normed_after_rotation_then_scaled(tiny_model: Make
     """The root mean square of each head is qk_scale, whatever the weights are; values are left as they are."""
     model = tiny_model(qk_scale=1.5)
     x = 50 * jax.random.normal(jax.random.key(0), (1, 6, 32))
-    q, k, v = model.blocks[0].project(x, *rotary_tables(jnp.arange(6), 16, 100.0), None)
+    q, k, v = model.blocks[0].project(x, *rotary_tables(6, 16, 100.0), None)
     for projected in (q, k):
         np.testing.assert_allclose(jnp.sqrt(jnp.mean(projected**2, axis=-1)), 1.5, rtol=1e-4)
     assert np.ptp(np.linalg.norm(v, axis=-1)) > 0.1
