@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nanocode.config import FilesSource
 from nanocode.data import file_sources
@@ -267,3 +271,14 @@ def test_a_missing_licence_column_names_those_there_are(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": ["x"], "found": ["MIT"]}), tmp_path / "x.parquet")
     with pytest.raises(SourceError, match=r"no column 'license'; set licence_column to one of: found, text"):
         file_documents(source(tmp_path / "x.parquet", licence_column="license"))
+
+
+@given(st.lists(st.binary(max_size=12), max_size=12), st.integers(1, 9), st.booleans())
+def test_lines_are_those_between_line_feeds_however_they_arrive(
+    lines: list[bytes], chunk_bytes: int, ends: bool
+) -> None:
+    data = b"\n".join(lines) + b"\n" * ends
+    stream = io.BytesIO(data)
+    chunked = SimpleNamespace(read=lambda wanted: stream.read(min(wanted, chunk_bytes)))
+    expected = data.split(b"\n")
+    assert list(file_sources._lines(chunked)) == (expected[:-1] if expected[-1] == b"" else expected)
