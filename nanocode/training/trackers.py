@@ -51,7 +51,10 @@ class _TensorBoard:
     def begin(self, journal: Journal) -> None:
         """A new file; what earlier ones say of later steps counts no more."""
         self.close()
-        self._writer = self._module.SummaryWriter(str(self._folder), purge_step=journal.done + 1)
+        # Its files are named after the second in which they were opened: two in one second would be one.
+        self._writer = self._module.SummaryWriter(
+            str(self._folder), purge_step=journal.done + 1, filename_suffix=f".{journal.executed}"
+        )
 
     def step(self, report: Report, state: Any, journal: Journal) -> None:
         del state

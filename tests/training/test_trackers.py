@@ -43,8 +43,8 @@ def test_tensorboard_gets_every_scalar_and_forgets_what_was_undone(
     calls: list[tuple[Any, ...]] = []
 
     class SummaryWriter:
-        def __init__(self, folder: str, purge_step: int) -> None:
-            calls.append(("open", Path(folder).relative_to(tmp_path).as_posix(), purge_step))
+        def __init__(self, folder: str, purge_step: int, filename_suffix: str) -> None:
+            calls.append(("open", Path(folder).relative_to(tmp_path).as_posix(), purge_step, filename_suffix))
 
         def add_scalar(self, name: str, value: float, step: int) -> None:
             calls.append((name, value, step))
@@ -62,7 +62,7 @@ def test_tensorboard_gets_every_scalar_and_forgets_what_was_undone(
     tracker.close()
     tracker.close()
     assert calls == [
-        ("open", "tensorboard/sft", 3),
+        ("open", "tensorboard/sft", 3, ".2"),
         ("seconds", 0.5, 3),
         ("loss", 1.5, 3),
         ("bpb_docs", 1.25, 3),
