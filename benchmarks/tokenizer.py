@@ -126,7 +126,7 @@ def _ours_encode(folder: Path, vocab: int, cores: int) -> dict[str, float]:
     from nanocode.data.encoding import encode_documents
 
     texts = _read_texts(folder)
-    return _timed(lambda: list(encode_documents(folder / f"ours-{vocab}.json", texts, cores)))
+    return _timed(lambda: list(encode_documents(folder / f"ours-{vocab}.json", [("all", texts)], cores)))
 
 
 def _peer_train(folder: Path, vocab: int, cores: int) -> dict[str, float]:

@@ -11,7 +11,7 @@ import pickle
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
 from itertools import chain, islice
@@ -32,17 +32,19 @@ class WorkerError(RuntimeError):
 
 def in_processes(
     make: Callable[..., Callable[[Item], Answer]], arguments: Iterable[str], items: Iterable[Item], processes: int
-) -> Iterator[Answer]:
+) -> Generator[Answer, None, None]:
     """``make(*arguments)(item)`` for each item, computed by as many processes; by this one if there is one of either.
 
-    `make` is a function of a module; each process calls it once. Raises WorkerError, and what `make` or `items` raise.
+    `make` is a function of a module; each process calls it once. Closing the generator ends the processes. Raises
+    WorkerError, and what `make` or `items` raise.
     """
     function = make(*arguments)  # here as well, so that bad arguments fail once and with their own words
     stream = iter(items)
     first = list(islice(stream, 2))
     if processes == 1 or len(first) < 2:
-        return map(function, chain(first, stream))
-    return _answers([f"{make.__module__}:{make.__name__}", *arguments], chain(first, stream), processes)
+        yield from map(function, chain(first, stream))
+    else:
+        yield from _answers([f"{make.__module__}:{make.__name__}", *arguments], chain(first, stream), processes)
 
 
 def serve(name: str, *arguments: str) -> None:

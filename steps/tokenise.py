@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -39,20 +42,21 @@ def run(
     `save` hears after each shard which ones are whole. Raises ShardError, ArrayFileError, WorkerError; Interrupted
     when asked to stop.
     """
-    path = inputs.tokenizer / "tokenizer.json"
-    vocab_size = Tokenizer.load(path).vocab_size
+    tokenizer = inputs.tokenizer / "tokenizer.json"
+    vocab_size = Tokenizer.load(tokenizer).vocab_size
     entries: dict[str, Mapping[str, int]] = dict(inputs.finished)
-    for shard in [shard for split in SPLITS for shard in shard_paths(inputs.shards, split)]:
-        if shard.stem in entries:
-            continue
-        with TokenShardWriter(inputs.output, shard.stem, vocab_size) as writer:
-            for encoded in encode_documents(path, read_shard_texts(shard), processes):
-                writer.write(encoded.ids, encoded.lengths)
-                if stop_requested():
-                    raise Interrupted(f"stopped in {shard.stem}; run the same command to continue")
-        entries[shard.stem] = writer.entry
-        say(f"tokenise: {shard.stem}: {writer.entry['tokens']:,} tokens of {writer.entry['documents']:,} documents")
-        save(entries)
+    paths = [path for split in SPLITS for path in shard_paths(inputs.shards, split) if path.stem not in entries]
+    shards = ((path.stem, read_shard_texts(path)) for path in paths)
+    with closing(encode_documents(tokenizer, shards, processes)) as stream:
+        for name, chunks in groupby(stream, key=itemgetter(0)):
+            with TokenShardWriter(inputs.output, name, vocab_size) as writer:
+                for _, encoded in chunks:
+                    writer.write(encoded.ids, encoded.lengths)
+                    if stop_requested():
+                        raise Interrupted(f"stopped in {name}; run the same command to continue")
+            entries[name] = writer.entry
+            say(f"tokenise: {name}: {writer.entry['tokens']:,} tokens of {writer.entry['documents']:,} documents")
+            save(entries)
     complete_tokens(inputs.output, vocab_size, entries)
     totals = {key: sum(entry[key] for entry in entries.values()) for key in ("documents", "tokens")}
     return totals | {"source": _source(inputs.shards)}

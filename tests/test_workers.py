@@ -44,13 +44,13 @@ def test_items_are_read_as_they_are_needed() -> None:
 
     stream = in_processes(word_counter, [], endless(), 2)
     next(stream)
-    stream.close()  # type: ignore[attr-defined]
+    stream.close()
     assert taken <= 6, "four in work or waiting, one answered, one in hand"
 
 
 def test_what_cannot_be_made_fails_here_with_its_own_words() -> None:
     with pytest.raises(OSError, match="here cannot be read"):
-        in_processes(no_such, ["here"], ITEMS, 2)
+        next(in_processes(no_such, ["here"], ITEMS, 2))
 
 
 def test_an_error_in_the_items_passes_through() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,22 +19,26 @@ class Encoded(NamedTuple):
     lengths: np.ndarray  # (documents,) int64
 
 
-def encode_documents(tokenizer: Path, texts: Iterable[str], processes: int) -> Iterator[Encoded]:
-    """The documents in order, about a megabyte of text at a time.
+def encode_documents(
+    tokenizer: Path, shards: Iterable[tuple[str, Iterable[str]]], processes: int
+) -> Generator[tuple[str, Encoded], None, None]:
+    """The documents of named shards in order, about a megabyte of text at a time, each time with the shard's name.
 
-    Raises TokenizerError for a bad tokenizer file, WorkerError when a process fails, and what `texts` raises.
+    Raises TokenizerError for a bad tokenizer file, WorkerError when a process fails, and what `shards` raises.
     """
-    return in_processes(encoder, [str(tokenizer)], chunked(texts), processes)
+    chunks = ((name, chunk) for name, texts in shards for chunk in chunked(texts))
+    return in_processes(encoder, [str(tokenizer)], chunks, processes)
 
 
-def encoder(tokenizer: str) -> Callable[[list[str]], Encoded]:
-    """A function that encodes a list of documents."""
+def encoder(tokenizer: str) -> Callable[[tuple[str, list[str]]], tuple[str, Encoded]]:
+    """A function that encodes some documents of a shard."""
     loaded = Tokenizer.load(tokenizer)
     bos = np.array([loaded.bos], dtype=np.int32)
 
-    def encode(texts: list[str]) -> Encoded:
+    def encode(chunk: tuple[str, list[str]]) -> tuple[str, Encoded]:
+        name, texts = chunk
         documents = [np.concatenate([bos, loaded.encode_array(text)]) for text in texts]
         lengths = np.array([len(document) for document in documents], dtype=np.int64)
-        return Encoded(np.concatenate([bos[:0], *documents]), lengths)
+        return name, Encoded(np.concatenate(documents), lengths)
 
     return encode

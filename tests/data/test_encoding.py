@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,8 @@ from nanocode.data.encoding import Encoded, encode_documents
 from nanocode.tokenizer import Tokenizer, TokenizerError
 
 TEXTS = [f"def f{number}(x):\n    return x * {number}\n" * (number % 7 + 1) for number in range(120)] + ["", "ä ☃ 漢字"]
+
+SHARDS = {"first": TEXTS[:50], "second": TEXTS[50:51], "third": TEXTS[51:]}
 
 
 @pytest.fixture
@@ -26,27 +28,26 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenizer_module, "CHUNK_CHARACTERS", 500)
 
 
-def documents(stream: Iterator[Encoded]) -> list[list[int]]:
+def documents(stream: Iterable[tuple[str, Encoded]]) -> list[tuple[str, list[int]]]:
     return [
-        own.tolist()
-        for encoded in stream
+        (name, own.tolist())
+        for name, encoded in stream
         for own in np.split(encoded.ids, np.cumsum(encoded.lengths)[:-1])
-        if len(encoded.lengths)
     ]
 
 
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_every_document_comes_in_order_behind_its_bos(tokenizer: Tokenizer, saved: Path, processes: int) -> None:
-    expected = [[tokenizer.bos, *tokenizer.encode(text)] for text in TEXTS]
-    assert documents(encode_documents(saved, iter(TEXTS), processes)) == expected
+    expected = [(name, [tokenizer.bos, *tokenizer.encode(text)]) for name, texts in SHARDS.items() for text in texts]
+    assert documents(encode_documents(saved, SHARDS.items(), processes)) == expected
 
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_no_texts_give_nothing(saved: Path, processes: int) -> None:
-    assert list(encode_documents(saved, [], processes)) == []
+    assert list(encode_documents(saved, [("empty", [])], processes)) == []
 
 
 def test_a_bad_tokenizer_is_named(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match="no tokenizer at"):
-        next(encode_documents(tmp_path / "tokenizer.json", ["text"], 2))
+        next(encode_documents(tmp_path / "tokenizer.json", [("one", ["text"])], 2))
