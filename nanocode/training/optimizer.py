@@ -70,11 +70,10 @@ def build_optimizer(
 
     Rates are times `lr_factor` (the batch's) where the group says so, and follow the trapezoid over `steps`. The width
     that rates scale with is read off the embedding table. On a mesh, `stack_multiple` is the number of devices that
-    share the orthogonalisation, `shard_stack` lays the first axis of a stack out over them, and `gather_stack` has the
-    results everywhere again.
+    share the orthogonalisation and `shard_stack` lays the first axis of a stack out over them. Where the parameters are
+    repeated, `gather_stack` should repeat the results; where they are split, leave it out.
     """
     settings = resolve(config)
-
     over = partial(over_stacks, multiple=stack_multiple, shard_stack=shard_stack, gather_stack=gather_stack)
 
     def of(parameters: optax.Params) -> optax.GradientTransformation:

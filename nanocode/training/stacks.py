@@ -26,8 +26,9 @@ def over_stacks(
 
     Leading axes of a leaf count as matrices. Every stack, and every array of `inner`'s state (whose first axis must be
     the stack's), is padded with zeros to a multiple of `multiple` matrices and handed to `shard_stack`, so that each
-    device works on its own matrices alone; what comes of it goes through `gather_stack` before it is taken apart (else
-    the compiler sends every matrix on its own). The state is kept unpadded: it does not depend on the devices.
+    device works on its own matrices alone. What comes of it goes through `gather_stack` before it is taken apart: one
+    gathering a stack where every device needs every matrix, which the compiler would else send one by one; parts of
+    matrices it exchanges by itself. The state is kept unpadded: it does not depend on the number of devices.
     """
 
     def placed(stack: jax.Array) -> jax.Array:
