@@ -7,9 +7,11 @@ segments without a T x T mask.
 from __future__ import annotations
 
 import functools
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental.pallas.ops.tpu.splash_attention import (
     BlockSizes,
     CausalMask,
@@ -87,28 +89,29 @@ def _kernel(
 ) -> splash_attention_kernel.SplashAttentionKernel:
     square = (tokens, tokens)
     mask = CausalMask(square) if window is None else LocalMask(square, (window, 0), 0)
-    with jax.ensure_compile_time_eval():  # a kernel holds arrays: made in a trace, they would die with it
-        return make_splash_mha(
-            MultiHeadMask([mask] * heads),
-            head_shards=1,
-            q_seq_shards=1,
-            block_sizes=_blocks(tokens),
-            interpret=interpret,
-        )
+    make = functools.partial(make_splash_mha, head_shards=1, q_seq_shards=1, interpret=interpret)
+    # A kernel holds arrays. In this thread they would belong to the trace, and to a mesh that may be of a machine that
+    # is not here; another thread has neither.
+    with ThreadPoolExecutor(1) as apart:
+        kernel = apart.submit(make, MultiHeadMask([mask] * heads), block_sizes=_blocks(tokens)).result()
+    return jax.tree.map(np.asarray, kernel)
 
 
 def _blocks(tokens: int) -> BlockSizes:
-    """The published blocks for v6e (salmanmohammadi/nanocode): as large as they divide the sequence."""
-    limits = {4_096: (1_024, 128), 2_048: (512, 256), 1_024: (256, 256)}
-    most, compute = next((blocks for length, blocks in limits.items() if tokens >= length), (128, 128))
-    block = next(size for size in (1_024, 512, 256, 128) if size <= most and tokens % size == 0)
+    """The blocks of queries and of keys that salmanmohammadi/nanocode publishes for v6e, halved until they divide the
+    sequence. Keys are fetched in the blocks they are computed in: larger ones take several times as long to compile.
+    """
+    published = {4_096: (1_024, 128), 2_048: (512, 256), 1_024: (256, 256), 0: (128, 128)}
+    of_queries, of_keys = next(blocks for length, blocks in published.items() if tokens >= length)
+    while tokens % of_queries:
+        of_queries //= 2
+    while tokens % of_keys:
+        of_keys //= 2
     return BlockSizes(
-        block_q=block,
-        block_kv=block,
-        block_kv_compute=min(compute, block),
-        block_q_dkv=block,
-        block_kv_dkv=block,
-        block_kv_dkv_compute=min(compute, block),
-        block_q_dq=block,
-        block_kv_dq=block,
+        block_q=of_queries,
+        block_kv=of_keys,
+        block_q_dkv=of_queries,
+        block_kv_dkv=of_keys,
+        block_q_dq=of_queries,
+        block_kv_dq=of_keys,
     )
