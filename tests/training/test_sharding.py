@@ -234,6 +234,12 @@ def test_a_device_holds_its_share_of_the_optimizer_state(on_eight_devices: dict[
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["one device", "data", "fsdp", "fsdp and tensor"])
+def test_a_checkpoint_keeps_every_bit_and_the_layout(on_eight_devices: dict[str, Any], name: str) -> None:
+    assert on_eight_devices["results"][name]["kept"] is True
+
+
+@pytest.mark.slow
 def test_laying_out_and_gathering_changes_no_bit(on_eight_devices: dict[str, Any]) -> None:
     assert on_eight_devices["laid out and back"] is True
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,6 +17,7 @@ from flax import nnx
 from nanocode.config import ComputeConfig, ModelConfig, OptimizerConfig
 from nanocode.model.gpt import GPT
 from nanocode.training.batches import placed
+from nanocode.training.checkpoint import Checkpointer
 from nanocode.training.losses import Batch, language_model_loss
 from nanocode.training.optimizer import build_optimizer
 from nanocode.training.sharding import build_mesh, layout, on_one_device, stack_layout
@@ -68,11 +73,50 @@ def device_share(state: TrainState) -> dict[str, float]:
     return {"parameters": share(state.parameters), "optimizer": share(state.optimizer)}
 
 
+class OneCheckpoint:
+    """A checkpoint store in a folder that keeps what was saved last."""
+
+    step, details = 1, {}
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def save(self, step: int, folder: Path, details: Mapping[str, Any]) -> None:
+        shutil.copytree(folder, self.root / "saved")
+
+    def latest(self, before: int | None = None) -> OneCheckpoint:
+        return self
+
+    def restore(self, manifest: OneCheckpoint, folder: Path) -> None:
+        shutil.copytree(self.root / "saved", folder)
+
+    def prune(self, keep: int) -> None:
+        pass
+
+
+def is_kept_by_a_checkpoint(state: TrainState, root: Path) -> bool:
+    """Whether a state comes back from a checkpoint bit for bit, and lies on the devices as it did."""
+    checkpointer = Checkpointer(OneCheckpoint(root))
+    checkpointer.save(1, state, lambda: "", {})
+    checkpointer.wait()
+    saved = checkpointer.restore(jax.tree.map(jax.numpy.zeros_like, state))
+    checkpointer.close()
+    assert saved is not None
+    same = jax.tree.map(
+        lambda one, other: bool(np.array_equal(one, other)) and one.sharding.is_equivalent_to(other.sharding, one.ndim),
+        saved.state,
+        state,
+    )
+    return all(jax.tree.leaves(same))
+
+
 def main() -> None:
     results = {}
     for name, (devices, compute) in LAYOUTS.items():
         losses, state = train(compute, devices)
-        results[name] = {"losses": losses, "share": device_share(state)}
+        with tempfile.TemporaryDirectory() as root:
+            kept = is_kept_by_a_checkpoint(state, Path(root))
+        results[name] = {"losses": losses, "share": device_share(state), "kept": kept}
     mesh = build_mesh(layout(ComputeConfig(mesh_fsdp=8), 8), jax.devices())
     model, optimizer = GPT(MODEL, VOCAB, nnx.Rngs(0)), build_optimizer(OptimizerConfig(), 1)
     whole, plain = on_one_device(initial_state(model, optimizer, mesh), mesh), initial_state(model, optimizer)
