@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -140,7 +141,8 @@ def hub(serve: Any) -> Iterator[tuple[type[Hub], str]]:
     handler = type("Hub", (Hub,), {"files": {}, "faults": []})
     for shard in range(SHARDS):
         sink = io.BytesIO()
-        rows = [f"shard {shard} row {number} " + os.urandom(40).hex() for number in range(ROWS)]
+        noise = random.Random(shard)
+        rows = [f"shard {shard} row {number} " + noise.randbytes(40).hex() for number in range(ROWS)]
         licences = [["MIT"] if number % 3 else ["GPL-3.0"] for number in range(ROWS)]
         pq.write_table(pa.table({"text": rows, "licences": licences}), sink, row_group_size=100)
         handler.files[f"data/train-{shard:05d}.parquet"] = sink.getvalue()
@@ -176,27 +178,26 @@ def rows_of(outcome: dict[str, Any], after_block: int = 0) -> list[list[Any]]:
     return [row for rows, _ in outcome["blocks"][after_block:] for row in rows]
 
 
-def test_a_stream_goes_on_after_any_block_as_if_it_had_not_stopped(hub: tuple[type[Hub], str], tmp_path: Path) -> None:
-    licensed = source(licence_column="licences", licences=["MIT"])
-    whole, *rests = read(hub[1], tmp_path, *((licensed, after, []) for after in (0, 3, 5, 8)))
+LICENSED = source(licence_column="licences", licences=["MIT"])
+STARTS = (3, 5, 8)
+TORN = ["", "", "", "torn", "", "", "torn"]
+
+
+def test_a_stream_goes_on_after_any_block_and_after_a_fault_as_if_it_had_not_stopped(
+    hub: tuple[type[Hub], str], tmp_path: Path
+) -> None:
+    """One process for both: most of the time goes into importing the library."""
+    requests = [(LICENSED, after, []) for after in (0, *STARTS)] + [(LICENSED, 0, TORN)]
+    whole, *rests, broken = read(hub[1], tmp_path, *requests)
     rows = rows_of(whole)
     assert whole["error"] is None and len(rows) == SHARDS * ROWS == len({text for _, text, _, _ in rows})
     assert sorted(int(origin.partition("#")[2]) for origin, *_ in rows) == list(range(SHARDS * ROWS))
     assert rows[0][0].startswith(f"o/n/default/train@{REVISION}#")
     assert {text[:7] for _, text, _, _ in rows[:400]} == {"shard 0", "shard 1", "shard 2"}, "the head samples all files"
     assert {(licence, fault) for _, _, licence, fault in rows} == {("MIT", None), ("GPL-3.0", "licence_not_allowed")}
-    assert [rows_of(rest) for rest in rests] == [rows_of(whole, after) for after in (3, 5, 8)]
-
-
-def fails_for_a_while(hub: tuple[type[Hub], str], folder: Path, faults: list[str]) -> None:
-    whole, again = read(hub[1], folder, (source(), 0, []), (source(), 0, faults))
-    assert again["faults_left"] == [], "every fault was met"
-    assert rows_of(again) == rows_of(whole) and again["error"] is None
-    assert len(again["pauses"]) == faults.count("torn")
-
-
-def test_a_stream_that_breaks_goes_on_after_its_last_block(hub: tuple[type[Hub], str], tmp_path: Path) -> None:
-    fails_for_a_while(hub, tmp_path, ["", "", "", "torn", "", "", "torn"])
+    assert [rows_of(rest) for rest in rests] == [rows_of(whole, after) for after in STARTS]
+    assert (rows_of(broken), broken["error"], broken["faults_left"]) == (rows, None, [])
+    assert len(broken["pauses"]) == TORN.count("torn")
 
 
 @pytest.mark.slow  # the client's own pauses
@@ -204,7 +205,9 @@ def test_a_stream_that_breaks_goes_on_after_its_last_block(hub: tuple[type[Hub],
 def test_a_server_that_is_busy_or_hangs_up_changes_nothing(
     hub: tuple[type[Hub], str], tmp_path: Path, faults: list[str]
 ) -> None:
-    fails_for_a_while(hub, tmp_path, faults)
+    whole, again = read(hub[1], tmp_path, (source(), 0, []), (source(), 0, faults))
+    assert again["faults_left"] == [], "every fault was met"
+    assert rows_of(again) == rows_of(whole) and again["error"] is None
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import random
 import re
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
@@ -17,7 +17,7 @@ from nanocode.data.documents import SourceError
 from nanocode.data.reading import Reading, Retry
 from nanocode.data.remote import MatchedFile, find_files, local_copy
 
-BODY = os.urandom(3_000_000)
+BODY = random.Random(0).randbytes(3_000_000)
 
 
 class Bucket(BaseHTTPRequestHandler):
