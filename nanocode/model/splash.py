@@ -75,12 +75,14 @@ def _on_one_device(
     # The kernel applies no scale. Padding lies behind every query, and adds zeros to scores and values.
     q, k, v = (jnp.pad(x, fill).swapaxes(1, 2) for x in (q * head_width**-0.5, k, v))
     kernel = _kernel(heads, padded, window, interpret)
-    if segments is None:
-        out = jax.vmap(kernel)(q, k, v)
-    else:
+    ids = None
+    if segments is not None:
         ids = jnp.pad(segments, ((0, 0), (0, padded - tokens)), constant_values=-1).astype(jnp.int32)
-        out = jax.vmap(lambda q, k, v, ids: kernel(q, k, v, SegmentIds(ids, ids)))(q, k, v, ids)
-    return out.swapaxes(1, 2)[:, :tokens, :, :head_width]
+
+    def attend(q: jax.Array, k: jax.Array, v: jax.Array, ids: jax.Array | None) -> jax.Array:
+        return kernel(q, k, v, None if ids is None else SegmentIds(ids, ids))  # type: ignore[return-value]
+
+    return jax.vmap(attend)(q, k, v, ids).swapaxes(1, 2)[:, :tokens, :, :head_width]
 
 
 @functools.lru_cache(maxsize=32)
