@@ -46,7 +46,8 @@ def test_the_release_verifies_down_to_its_sources(finished):
     verdict = json.loads(pipeline.nanocode("lineage", "verify", "tiny@1", "--json").output)
     assert (verdict["ok"], verdict["faults"]) == (True, [])
     shown = pipeline.nanocode("lineage", "show", "tiny@1").output
-    for stage in ("release", "dpo", "sft", "pretrain", "gather_rollouts", "fit_tokenizer", "shard_data", "import_file"):
+    stages = ("release", "dpo", "sft", "pretrain", "plan_rows", "tokenise", "gather_rollouts", "fit_tokenizer")
+    for stage in (*stages, "shard_data", "import_file"):
         assert stage in shown
 
 
