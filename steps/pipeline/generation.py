@@ -27,55 +27,6 @@ def generate_rollouts(run: Run, shard: tuple[Split, int, int], tokenizer: str, s
     split, index, count = shard
     constitution = config.constitution.identity()
     constitution.pop("preference_tasks" if split == "sft" else "sft_tasks")
-    inputs = {"soul": soul} | ({"tokenizer": tokenizer} if split == "preference" else {})
-
-    def produce(making: Build) -> Mapping[str, Any]:
-        from nanocode.training.progress import Progress
-        from steps import generate_rollouts as stage
-
-        require_sandbox()
-        ledger = making.scratch / "ledger"
-        saved = making.checkpoints.latest()
-        if saved is not None:
-            making.checkpoints.restore(saved, ledger)
-            run.say(f"generate_rollouts: {saved.step:,} requests were answered before and are not repeated")
-        progress: list[Progress] = []
-        saved_at = [time.monotonic()]
-
-        def save() -> None:
-            if answered := sum(call_log.read_bytes().count(b"\n") for call_log in ledger.glob("*.jsonl")):
-                making.checkpoints.save(answered, ledger, {})
-                making.checkpoints.prune(config.compute.keep_checkpoints)
-            saved_at[0] = time.monotonic()
-
-        def report(done: int, total: int) -> None:
-            if not progress:
-                progress.append(Progress(f"rollouts {split} {index + 1}/{count}", total, run.say, unit="task"))
-            progress[0].update(done)
-            if time.monotonic() - saved_at[0] >= config.compute.checkpoint_every_seconds:
-                save()
-
-        pairs = None
-        if split == "preference":
-            pairs = stage.PairSettings(making.inputs["tokenizer"] / "tokenizer.json", config.model.context_tokens)
-        stage_inputs = stage.Inputs(
-            split=split,
-            shard=(index, count),
-            soul=making.inputs["soul"] / "SOUL.md",
-            output=making.output,
-            ledger_folder=ledger,
-            pairs=pairs,
-        )
-        try:
-            metrics = stage.run(config.constitution, config.seed, stage_inputs, report, run.stop_requested)
-        except (stage.Interrupted, stage.EndpointError):
-            save()
-            raise
-        # Requests finish in any order; what is kept must not depend on it.
-        calls = sorted(line for call_log in ledger.glob("*.jsonl") for line in call_log.read_bytes().splitlines(True))
-        (making.output / "calls.jsonl").write_bytes(b"".join(calls))
-        return metrics
-
     return run.make(
         Stage(
             "generate_rollouts",
@@ -89,10 +40,75 @@ def generate_rollouts(run: Run, shard: tuple[Split, int, int], tokenizer: str, s
                 "shard": [index, count],
                 "context_tokens": config.model.context_tokens if split == "preference" else None,
             },
-            inputs,
+            {"soul": soul} | ({"tokenizer": tokenizer} if split == "preference" else {}),
         ),
-        produce,
+        lambda making: _generate(run, shard, making),
     )
+
+
+def _generate(run: Run, shard: tuple[Split, int, int], making: Build) -> Mapping[str, Any]:
+    """Make a shard, going on after the requests that an earlier attempt had answered."""
+    from nanocode.training.progress import Progress
+    from steps import generate_rollouts as stage
+
+    require_sandbox()
+    split, index, count = shard
+    config, answers = run.config, _Answers(run, making)
+    progress: list[Progress] = []
+
+    def report(done: int, total: int) -> None:
+        if not progress:
+            progress.append(Progress(f"rollouts {split} {index + 1}/{count}", total, run.say, unit="task"))
+        progress[0].update(done)
+        answers.save_when_due()
+
+    pairs = None
+    if split == "preference":
+        pairs = stage.PairSettings(making.inputs["tokenizer"] / "tokenizer.json", config.model.context_tokens)
+    inputs = stage.Inputs(
+        split=split,
+        shard=(index, count),
+        soul=making.inputs["soul"] / "SOUL.md",
+        output=making.output,
+        ledger_folder=answers.folder,
+        pairs=pairs,
+    )
+    try:
+        metrics = stage.run(config.constitution, config.seed, inputs, report, run.stop_requested)
+    except (stage.Interrupted, stage.EndpointError):
+        answers.save()
+        raise
+    (making.output / "calls.jsonl").write_bytes(answers.in_order())
+    return metrics
+
+
+class _Answers:
+    """The ledger of answered requests: restored from the newest checkpoint, and saved now and then."""
+
+    def __init__(self, run: Run, making: Build) -> None:
+        self.folder = making.scratch / "ledger"
+        self._checkpoints, self._compute = making.checkpoints, run.config.compute
+        saved = making.checkpoints.latest()
+        if saved is not None:
+            making.checkpoints.restore(saved, self.folder)
+            run.say(f"generate_rollouts: {saved.step:,} requests were answered before and are not repeated")
+        self._saved_at = time.monotonic()
+
+    def save(self) -> None:
+        if answered := sum(call_log.read_bytes().count(b"\n") for call_log in self.folder.glob("*.jsonl")):
+            self._checkpoints.save(answered, self.folder, {})
+            self._checkpoints.prune(self._compute.keep_checkpoints)
+        self._saved_at = time.monotonic()
+
+    def save_when_due(self) -> None:
+        if time.monotonic() - self._saved_at >= self._compute.checkpoint_every_seconds:
+            self.save()
+
+    def in_order(self) -> bytes:
+        """All lines, sorted: requests finish in any order, and what is kept must not depend on it."""
+        return b"".join(
+            sorted(line for call_log in self.folder.glob("*.jsonl") for line in call_log.read_bytes().splitlines(True))
+        )
 
 
 def gather_rollouts(run: Run, split: Split, shards: Sequence[str]) -> str:

@@ -105,6 +105,11 @@ def release(
         ),
         produce,
     )
+    return _publish(run, record, wall_seconds)
+
+
+def _publish(run: Run, record: str, wall_seconds: float) -> Released:
+    """The next version under the config's name, with the run's own figures."""
     figures = dict(run.repository.provenances(record)[-1].metrics)
     figures |= {"wall_seconds": round(wall_seconds, 1), "peak_rss_bytes": lineage_peak(run.repository, record)}
     created = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
