@@ -53,7 +53,10 @@ def plan(
     planned = make_plan(settings, find_chip(chip), devices, utilisation, usd_per_hour)
     if not as_json:
         typer.echo("\n".join(describe(planned)))
-    compiled = None if compile_for is None else compile_elsewhere(settings, compile_for, os.environ)
+    compiled = None
+    if compile_for is not None:
+        typer.echo(f"compiling the train step for {compile_for}: this can take minutes", err=True)
+        compiled = compile_elsewhere(settings, compile_for, os.environ)
     if as_json:
         typer.echo(json.dumps(as_data(planned, compiled)))
     elif compiled is not None:

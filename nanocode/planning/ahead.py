@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from nanocode.config import Config, ConfigError, validate
@@ -72,16 +74,19 @@ def compile_elsewhere(config: Config, topology: str, environment: Mapping[str, s
     """
     if importlib.util.find_spec("libtpu") is None:
         raise CompileError("--compile needs the TPU compiler, the extra `tpu`: pip install 'nanocode[tpu]'")
+    paths = (str(Path(__file__).resolve().parents[2]), environment.get("PYTHONPATH"))
     done = subprocess.run(
         [sys.executable, "-m", "nanocode.planning.ahead", topology],
         input=config.model_dump_json(),
-        env=dict(environment) | _ENVIRONMENT,
+        env=dict(environment) | _ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)},
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode != 0:
-        raise CompileError(f"{topology}: {_reason(done.stderr)}")
+        reason = _reason(done.stderr)
+        cure = ": lower compute.device_batch_rows, set model.remat or raise compute.mesh_fsdp"
+        raise CompileError(f"{topology}: {reason}{cure if 'RESOURCE_EXHAUSTED' in reason else ''}")
     return Compiled(**json.loads(done.stdout.splitlines()[-1]))
 
 
