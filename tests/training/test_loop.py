@@ -299,6 +299,6 @@ def test_every_step_is_traced() -> None:
 
 def test_the_loop_costs_less_than_a_millisecond_a_step() -> None:
     steps = 2_000
-    started = time.perf_counter()
+    started = time.process_time()  # not the clock on the wall: other programs may be at work
     train(*counting(), lambda index: None, steps, guards=[SpikeGuard(12.0, 0.5)])
-    assert (time.perf_counter() - started) / steps < 1e-3
+    assert (time.process_time() - started) / steps < 1e-3
