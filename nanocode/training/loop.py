@@ -128,7 +128,7 @@ class _Run:
             self._return(f"the weights became infinite or no number at step {self.steps}")
         elif self.checkpointer is not None and self._saved_number != self.journal.executed:
             self._save()  # what follows the loop in a stage can be killed too
-            self.checkpointer.wait()
+            self._settle()
         return broken
 
     def _stop_or_save(self) -> None:
@@ -137,7 +137,7 @@ class _Run:
         if self.rules.agree(self.rules.stop_requested()):
             if self.checkpointer is not None and is_finite(self.state):
                 self._save()
-                self.checkpointer.wait()
+                self._settle()
             raise Interrupted(f"stopped at step {self.journal.done} of {self.steps}; run the same command to continue")
         if self.checkpointer is not None and self.rules.agree(self._is_due()) and is_finite(self.state):
             self._save()
@@ -155,6 +155,12 @@ class _Run:
         self.checkpointer.save(kept.executed, self.state, kept.to_json, kept.position())
         self._saves, self._saved_at, self._saved_number = self._saves + 1, self.rules.clock(), kept.executed
 
+    def _settle(self) -> None:
+        """Wait until the last save is committed, for every process: each will look for the newest checkpoint."""
+        if self.checkpointer is not None:
+            self.checkpointer.wait()
+            self.rules.agree(True)
+
     def _return(self, fault: str) -> None:
         """Go back to before the suspect batches and leave them out. Raises TrainingError after too many returns."""
         journal, shown = self.journal, self.journal.done + 1
@@ -162,9 +168,7 @@ class _Run:
             again = f", after {len(journal.returns)} returns to a good checkpoint" if journal.returns else ""
             raise TrainingError(f"{fault}{again}: lower the learning rates")
         first, left_out = suspects(journal)
-        if self.checkpointer is not None:
-            self.checkpointer.wait()
-            self.rules.agree(True)  # no process looks for a checkpoint before all have committed theirs
+        self._settle()
         saved = self._restore(lambda position: position["step"] <= first and journal.passes(position))
         journal.rewind(0 if saved is None else saved.done)
         journal.returns.append(Return(shown, fault, left_out))

@@ -268,7 +268,7 @@ def test_processes_stop_and_save_together() -> None:
 
     with pytest.raises(Interrupted, match="stopped at step 2"):
         train(*counting(), lambda index: None, 5, checkpointer=recorder, rules=Rules(agree=agree))  # type: ignore[arg-type]
-    assert asked == [False, False, False]
+    assert asked == [False, False, False, True], "the last: nobody goes on before the save is committed"
     assert recorder.saved == [2]
 
 
