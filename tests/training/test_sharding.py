@@ -31,7 +31,12 @@ from nanocode.training.step import abstract_state
 
 PROGRAMS = Path(__file__).parent / "programs"
 ROOT = Path(__file__).resolve().parents[2]
-EIGHT_DEVICES = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+
+
+def virtual_devices(count: int) -> dict[str, str]:
+    """The environment of a process with so many CPU devices, where compiling fast matters more than running fast."""
+    flags = f"--xla_force_host_platform_device_count={count} --xla_backend_optimization_level=0"
+    return {"XLA_FLAGS": f"{flags} --xla_llvm_disable_expensive_passes=true", "JAX_PLATFORMS": "cpu"}
 
 
 def compute(**fields: int) -> ComputeConfig:
@@ -204,7 +209,7 @@ def run(program: str, *arguments: str, **environment: str) -> subprocess.Popen[s
 @pytest.fixture(scope="module")
 def on_eight_devices(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     out = tmp_path_factory.mktemp("layouts") / "results.json"
-    process = run("layouts.py", str(out), **EIGHT_DEVICES)
+    process = run("layouts.py", str(out), **virtual_devices(8))
     said, _ = process.communicate()
     assert process.returncode == 0, said[-2_000:]
     return json.loads(out.read_text())
@@ -250,8 +255,7 @@ def two_processes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, An
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    two_devices = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
-    started = [run("two_processes.py", str(number), port, str(folder), **two_devices) for number in range(2)]
+    started = [run("two_processes.py", str(number), port, str(folder), **virtual_devices(2)) for number in range(2)]
     for process in started:
         said, _ = process.communicate()
         assert process.returncode == 0, said[-2_000:]
