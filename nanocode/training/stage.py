@@ -15,6 +15,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from nanocode.config import ComputeConfig, GuardConfig
+from nanocode.data.prefetch import Prefetch
 from nanocode.model.gpt import GPT
 from nanocode.stopping import Interrupted
 from nanocode.training.batches import placed
@@ -108,7 +109,7 @@ def run_training(
         state, journal = train(
             lambda: initial_state(model, optimizer, mesh),
             make_step(model, loss, optimizer, mesh, compute.device_batch_rows),
-            placed(batch, mesh),
+            stack.enter_context(Prefetch(placed(batch, mesh), steps)),
             steps,
             checkpointer=checkpointer,
             guards=(SpikeGuard(guard.spike_deviations, guard.spike_nats), *guards),
