@@ -102,11 +102,13 @@ def compile_step(config: Config, topology: str) -> Compiled:
     from flax import nnx
     from jax.experimental import topologies
 
+    from nanocode.model.depth import horizon
     from nanocode.model.gpt import GPT
     from nanocode.planning.stages import plan_stages
     from nanocode.training.accumulation import part_count
     from nanocode.training.losses import language_model_loss
     from nanocode.training.optimizer import build_optimizer
+    from nanocode.training.recipes import scaled_by_depth
     from nanocode.training.sharding import check_shape, layout, mesh_over, stack_layout
     from nanocode.training.step import abstract_state, make_step
 
@@ -116,7 +118,8 @@ def compile_step(config: Config, topology: str) -> Compiled:
     model = nnx.eval_shape(lambda: GPT(config.model, config.tokenizer.vocab_size, nnx.Rngs(0)))
     check_shape(asked, model.shape)
     pretraining = plan_stages(config)[0]
-    optimizer = build_optimizer(config.pretrain.optimizer, pretraining.steps, **stack_layout(mesh))
+    scaled, lr_factor = scaled_by_depth(config.pretrain, horizon(config.model, config.tokenizer.vocab_size))
+    optimizer = build_optimizer(scaled, pretraining.steps, lr_factor, **stack_layout(mesh))
     batch = _abstract_batch(mesh, pretraining.rows, config.model.context_tokens)
     step = make_step(
         model,
