@@ -22,6 +22,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from nanocode.config import ComputeConfig, ConfigError
 from nanocode.model.depth import Shape
+from nanocode.training.stacks import as_it_is
 
 AXES = ("data", "fsdp", "tensor")
 ROWS = ("data", "fsdp")
@@ -204,11 +205,16 @@ class StackLayout(TypedDict):
 
 
 def stack_layout(mesh: Mesh | None) -> StackLayout:
-    """Whole matrices of a (N, in, out) stack to every device of the mesh, and their results back to all."""
+    """Whole matrices of a (N, in, out) stack to every device of the mesh, and their results back.
+
+    Where every device keeps all weights it needs all results: one gathering a stack. Where `fsdp` or `tensor` split the
+    weights, a device needs its own parts alone, and the compiler sends no more than those.
+    """
+    asked = layout_of(mesh)
     return {
-        "stack_multiple": layout_of(mesh).devices,
+        "stack_multiple": asked.devices,
         "shard_stack": lambda stack: constrain(stack, AXES),
-        "gather_stack": constrain,
+        "gather_stack": as_it_is if asked.fsdp * asked.tensor > 1 else constrain,
     }
 
 

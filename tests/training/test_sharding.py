@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -26,7 +27,8 @@ from nanocode.training.distributed import agree, join
 from nanocode.training.losses import Batch, target_mask
 from nanocode.training.optimizer import build_optimizer
 from nanocode.training.pairs import PairBatch
-from nanocode.training.sharding import Layout, build_mesh, check_shape, layout, specification
+from nanocode.training.sharding import Layout, build_mesh, check_shape, layout, specification, stack_layout
+from nanocode.training.stacks import as_it_is
 from nanocode.training.step import abstract_state
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -41,6 +43,11 @@ def virtual_devices(count: int) -> dict[str, str]:
 
 def compute(**fields: int) -> ComputeConfig:
     return ComputeConfig.model_validate(fields)
+
+
+def mesh_of(*shape: int) -> Any:
+    """As much of a mesh as can be asked for its layout: there are not so many devices here."""
+    return SimpleNamespace(devices=np.empty(shape))
 
 
 def rows(count: int, width: int = 5) -> Batch:
@@ -143,6 +150,13 @@ def test_a_batch_has_the_fewest_parts_that_a_device_can_hold(
     batch: Any, asked: Layout, device_batch_rows: int | None, expected: int
 ) -> None:
     assert part_count(batch, asked, device_batch_rows) == expected
+
+
+@pytest.mark.parametrize(("shape", "gathers"), [((8, 1, 1), True), ((1, 8, 1), False), ((2, 1, 4), False)])
+def test_stacks_are_gathered_where_every_device_keeps_all_weights(shape: tuple[int, ...], gathers: bool) -> None:
+    found = stack_layout(mesh_of(*shape))
+    assert found["stack_multiple"] == 8
+    assert (found["gather_stack"] is not as_it_is) == gathers
 
 
 def test_a_batch_that_does_not_divide_over_the_mesh_is_refused() -> None:
