@@ -27,7 +27,7 @@ def join(environment: Mapping[str, str]) -> bool:
     if not coordinator:
         return False
     if coordinator == "auto":
-        jax.distributed.initialize()
+        _initialize()
         return True
     try:
         count, own = int(environment[PROCESSES]), int(environment[PROCESS])
@@ -37,8 +37,15 @@ def join(environment: Mapping[str, str]) -> bool:
         ) from None
     if not 0 <= own < count:
         raise ConfigError(f"{PROCESS}={own} is not one of {count} processes: they count from 0")
-    jax.distributed.initialize(coordinator, num_processes=count, process_id=own)
+    _initialize(coordinator_address=coordinator, num_processes=count, process_id=own)
     return True
+
+
+def _initialize(**description: str | int) -> None:
+    # JAX's own preemption service would take SIGTERM over from whoever listens for it, and a stage would not hear that
+    # it should save.
+    jax.config.update("jax_enable_preemption_service", False)
+    jax.distributed.initialize(**description)  # type: ignore[arg-type]
 
 
 def agree(answer: bool) -> bool:

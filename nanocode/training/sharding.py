@@ -208,7 +208,7 @@ def stack_layout(mesh: Mesh | None) -> StackLayout:
     """Whole matrices of a (N, in, out) stack to every device of the mesh, and their results back.
 
     Where every device keeps all weights it needs all results: one gathering a stack. Where `fsdp` or `tensor` split the
-    weights, a device needs its own parts alone, and the compiler sends no more than those.
+    weights, a device needs its own parts alone, and what to send is left to the compiler.
     """
     asked = layout_of(mesh)
     return {

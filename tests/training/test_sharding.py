@@ -35,6 +35,12 @@ PROGRAMS = Path(__file__).parent / "programs"
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
 def virtual_devices(count: int) -> dict[str, str]:
     """The environment of a process with so many CPU devices, where compiling fast matters more than running fast."""
     flags = f"--xla_force_host_platform_device_count={count} --xla_backend_optimization_level=0"
@@ -266,9 +272,7 @@ def test_laying_out_and_gathering_changes_no_bit(on_eight_devices: dict[str, Any
 @pytest.fixture(scope="module")
 def two_processes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("processes")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = free_port()
     started = [run("two_processes.py", str(number), port, str(folder), **virtual_devices(2)) for number in range(2)]
     for process in started:
         said, _ = process.communicate()
@@ -315,3 +319,9 @@ def test_half_a_description_of_the_processes_is_refused(environment: dict[str, s
 def test_alone_there_is_nothing_to_join_and_nothing_to_agree_on() -> None:
     assert join({}) is False
     assert (agree(True), agree(False)) == (True, False)
+
+
+def test_a_stop_signal_is_heard_by_a_process_that_has_joined() -> None:
+    """JAX's preemption service would keep it to itself."""
+    said, _ = run("joined_and_stopped.py", free_port(), **virtual_devices(1)).communicate()
+    assert "heard True" in said, said[-2_000:]
