@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from nanocode.stopping import Interrupted
 from steps.attempts import Reporter
 from steps.signals import INTERRUPTED, hush, listen, watched_pids
 
@@ -37,7 +38,7 @@ def stage(body: Callable[..., Any]) -> Callable[..., Any]:
             if type(error).__module__.partition(".")[0] not in _OWN and not isinstance(error, OSError):
                 reporter.end("failed", f"{type(error).__name__}: {message}")
                 raise
-            interrupted = type(error).__name__ == "Interrupted"
+            interrupted = isinstance(error, Interrupted)
             transient = getattr(error, "transient", False)
             reporter.end("interrupted" if interrupted else "failed", message, transient)
             _say(f"{'interrupted' if interrupted else 'error'}: {message}")

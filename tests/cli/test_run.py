@@ -31,15 +31,14 @@ import os, signal, sys, time
 from pathlib import Path
 from types import SimpleNamespace
 from flows.task import stage
+from nanocode.stopping import Interrupted
 from steps.signals import hush, stop_requested
 
 what = sys.argv[1]
-# By name and module, as the real ones: importing those would take seconds.
+# By module, as the real ones: importing those would take seconds.
 class OwnError(RuntimeError):
     __module__ = "nanocode.constitution.endpoint"
     transient = what == "busy"
-class Interrupted(RuntimeError):
-    __module__ = "nanocode.training.loop"
 def say(line):
     try:
         print(line, flush=True)
@@ -211,6 +210,7 @@ NANO = ROOT / "configs" / "nano.toml"
     [
         (["missing.toml"], "no config file at missing.toml"),
         ([NANO, "--override", "dpo.lrr=1"], "unknown key 'dpo.lrr': did you mean 'lr'?"),
+        ([NANO, "--override", "model.heads=7"], "does not divide into 7 heads of even width"),
         ([NANO, "--override", "dpo"], "must look like section.key=value"),
         ([NANO, "--store", "ftp://x"], "use one of the supported kinds"),
     ],
