@@ -36,6 +36,7 @@ import artifacts  # noqa: F401
 import nanocode.config
 from flows import cards
 from flows.task import stage
+from nanocode.planning.stages import plan_stages
 from steps import pipeline
 
 DEFAULT_CONFIG = str(Path(__file__).resolve().parents[1] / "configs" / "nano.toml")
@@ -53,6 +54,7 @@ class FullPipeline(FlowSpec):
         """Check the configuration and list what fans out."""
         self.started = time.time()
         settings = self.settings()
+        plan_stages(settings)  # a model that cannot be built is refused here, not after hours of data
         self.sources = [source.name for source in settings.data.sources]
         self.rollout_shards = pipeline.rollout_shards(settings)
         self.next(self.shard_data, foreach="sources")

@@ -13,6 +13,7 @@ from artifacts.store import open_store
 from nanocode.cli.context import STORE_VARIABLE, StoreOption, project_root
 from nanocode.cli.supervisor import Supervisor
 from nanocode.config import ConfigError, load
+from nanocode.planning.stages import plan_stages
 from steps.signals import INTERRUPTED
 
 SEPARATOR = ";"
@@ -37,6 +38,7 @@ def run(
     """
     path = config or project_root() / "configs" / "nano.toml"
     settings = load(path, override)
+    plan_stages(settings)  # a model that cannot be built is refused here, not after hours of data
     chosen = store or context.obj.store
     environment = dict(os.environ)
     if chosen:

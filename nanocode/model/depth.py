@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from nanocode.config import ModelConfig
+from nanocode.config import ConfigError, ModelConfig
 
 _PAD_VOCAB_TO = 64
 _WINDOW_STEP = 128
@@ -109,7 +109,7 @@ class Horizon:
 def shape(config: ModelConfig, vocab_size: int) -> Shape:
     """The dimensions that `config` asks for.
 
-    Raises ValueError when width, heads, key-value heads and the switches cannot go together, with the numbers to
+    Raises ConfigError when width, heads, key-value heads and the switches cannot go together, with the numbers to
     change.
     """
     width = config.width or _width(config)
@@ -135,19 +135,19 @@ def shape(config: ModelConfig, vocab_size: int) -> Shape:
 
 def _check(config: ModelConfig, width: int, heads: int, kv_heads: int) -> None:
     if width % heads or (width // heads) % 2:
-        raise ValueError(
+        raise ConfigError(
             f"model.width {width} does not divide into {heads} heads of even width: change model.width or model.heads"
         )
     if heads % kv_heads:
         divisors = [number for number in range(1, heads + 1) if heads % number == 0]
-        raise ValueError(
+        raise ConfigError(
             f"model.kv_heads {kv_heads} does not divide model.heads {heads}: "
             f"take one of {', '.join(map(str, divisors))}"
         )
     needs = {"smear": SMEAR_CHANNELS * config.smear, "value_embeddings": GATE_CHANNELS * config.value_embeddings}
     for switch, channels in needs.items():
         if width < channels:
-            raise ValueError(f"model.width must be at least {channels} with {switch}, not {width}")
+            raise ConfigError(f"model.width must be at least {channels} with {switch}, not {width}")
 
 
 def _width(config: ModelConfig) -> int:

@@ -22,7 +22,10 @@ class PlannedStage:
 
 
 def plan_stages(config: Config) -> list[PlannedStage]:
-    """The stages that compute on the accelerator, in order. Raises ConfigError for a stage without a step."""
+    """The stages that compute on the accelerator, in order.
+
+    Raises ConfigError for a model whose sizes cannot go together and for a stage without a step.
+    """
     model = shape(config.model, config.tokenizer.vocab_size)
     context = config.model.context_tokens
 

@@ -152,9 +152,17 @@ def test_a_source_without_text_ends_the_run_in_one_line(tmp_path: Path, content:
     assert "shard_data: made" not in output
 
 
-def test_a_bad_override_ends_the_run_in_one_line(tmp_path: Path) -> None:
-    status, output = run_with(TINY, tmp_path, "--override", "dpo.lrr=1")
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("dpo.lrr=1", "unknown key 'dpo.lrr': did you mean 'lr'?"),
+        ("model.heads=5", "does not divide into 5 heads of even width: change model.width or model.heads"),
+    ],
+)
+def test_a_bad_override_ends_the_run_in_one_line_before_any_data(tmp_path: Path, override: str, message: str) -> None:
+    status, output = run_with(TINY, tmp_path, "--override", override)
     assert status == 1
     assert "Traceback" not in output
     (line,) = [line for line in output.splitlines() if ")] error: " in line]
-    assert "unknown key 'dpo.lrr': did you mean 'lr'?" in line
+    assert message in line
+    assert "shard_data" not in output

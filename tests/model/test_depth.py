@@ -7,7 +7,7 @@ import jax
 import pytest
 from flax import nnx
 
-from nanocode.config import ModelConfig
+from nanocode.config import ConfigError, ModelConfig
 from nanocode.model.depth import horizon, shape
 from nanocode.model.gpt import GPT
 
@@ -169,7 +169,7 @@ def test_what_the_config_sets_wins_over_the_depth() -> None:
 
 @pytest.mark.parametrize(("width", "heads"), [(100, 3), (30, 10), (33, 1)])
 def test_a_width_that_does_not_divide_into_even_heads_is_refused(width: int, heads: int) -> None:
-    with pytest.raises(ValueError, match=f"{width} does not divide into {heads} heads of even width"):
+    with pytest.raises(ConfigError, match=f"{width} does not divide into {heads} heads of even width"):
         shape(model_config(depth=2, width=width, heads=heads), 300)
 
 
@@ -183,17 +183,17 @@ def test_the_depth_12_reference_ignores_a_width_of_ones_own() -> None:
 
 
 def test_a_width_below_the_channels_that_smear_reads_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"model\.width must be at least 24 with smear, not 16"):
+    with pytest.raises(ConfigError, match=r"model\.width must be at least 24 with smear, not 16"):
         shape(ModelConfig(depth=1, width=16, heads=1), 300)
 
 
 def test_a_width_below_the_channels_that_a_value_gate_reads_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"model\.width must be at least 12 with value_embeddings, not 8"):
+    with pytest.raises(ConfigError, match=r"model\.width must be at least 12 with value_embeddings, not 8"):
         shape(ModelConfig(depth=1, width=8, heads=1, smear=False), 300)
 
 
 def test_key_heads_that_do_not_divide_the_heads_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"model\.kv_heads 4 does not divide model\.heads 6: take one of 1, 2, 3, 6"):
+    with pytest.raises(ConfigError, match=r"model\.kv_heads 4 does not divide model\.heads 6: take one of 1, 2, 3, 6"):
         shape(model_config(depth=12, kv_heads=4), VOCAB)
 
 
