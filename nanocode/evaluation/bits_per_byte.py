@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -26,17 +27,10 @@ def bits_per_byte(model: GPT, tokenizer: Tokenizer, texts: Iterable[str], max_by
     """Bits per byte of the first `max_bytes` bytes of `texts`. Raises ValueError when there are none."""
     nats, total_bytes = 0.0, 0
     graph, state = nnx.split(model)
-
-    @jax.jit
-    def row_nats(state: nnx.State, ids: jax.Array, counted: jax.Array) -> jax.Array:
-        own = nnx.merge(graph, state)
-        log_probs = token_log_probs(own.final(own.hidden(ids[:, :-1])), head(own), ids[:, 1:])
-        return -jnp.sum(log_probs * counted, axis=1)
-
     documents = [[tokenizer.bos, *ids] for ids in tokenizer.encode_batch(list(_up_to(texts, max_bytes)))]
     for ids in _batches(documents, model.shape.tokens, tokenizer.pad):
         lengths = tokenizer.byte_lengths[ids[:, 1:]]
-        nats += float(np.sum(np.asarray(row_nats(state, ids, lengths > 0), dtype=np.float64)))
+        nats += float(np.sum(np.asarray(_row_nats(graph, state, ids, lengths > 0), dtype=np.float64)))
         total_bytes += int(lengths.sum())
     return summary(nats, total_bytes)
 
@@ -46,6 +40,14 @@ def summary(nats: float, total_bytes: int) -> float:
     if total_bytes <= 0:
         raise ValueError("bits per byte need at least one byte of held-out text")
     return nats / math.log(2) / total_bytes
+
+
+@partial(jax.jit, static_argnames="graph")
+def _row_nats(graph: nnx.GraphDef, state: nnx.State, ids: jax.Array, counted: jax.Array) -> jax.Array:
+    """(B, T + 1) ids, (B, T) whether a target counts -> (B,) nats."""
+    model: GPT = nnx.merge(graph, state)
+    log_probs = token_log_probs(model.final(model.hidden(ids[:, :-1])), head(model), ids[:, 1:])
+    return -jnp.sum(log_probs * counted, axis=1)
 
 
 def _up_to(texts: Iterable[str], max_bytes: int) -> Iterator[str]:

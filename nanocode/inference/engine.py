@@ -47,16 +47,16 @@ class Decoding(NamedTuple):
 
 
 class Engine:
-    """Generates with one model. Compiles once per (rows rounded to a power of two, prompt bucket, new tokens)."""
+    """Generates with one model.
+
+    Compiles once per (architecture, rows rounded to a power of two, prompt bucket, new tokens): engines whose models
+    differ in their weights alone share what is compiled.
+    """
 
     def __init__(self, model: GPT, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self.context_tokens = model.shape.tokens
         self._graph, self._state = nnx.split(model)
-        self._generate = jax.jit(
-            partial(_generate, self._graph, stop=tokenizer.special["<|assistant_end|>"], pad=tokenizer.pad),
-            static_argnames=("new_tokens", "greedy"),
-        )
 
     def generate(
         self,
@@ -85,13 +85,16 @@ class Engine:
         by_length = sorted(range(len(prompts)), key=lambda row: len(prompts[row]))
         for first in range(0, len(prompts), _BATCH_ROWS):
             chosen = by_length[first : first + _BATCH_ROWS]
-            tokens = self._generate(
+            tokens = _generate(
+                self._graph,
                 self._state,
                 *self._padded(
                     [prompts[row] for row in chosen], [row if streams is None else streams[row] for row in chosen]
                 ),
                 jax.random.key(seed),
                 np.float32(temperature or 1.0),
+                stop=self.tokenizer.special["<|assistant_end|>"],
+                pad=self.tokenizer.pad,
                 new_tokens=max_new_tokens,
                 greedy=temperature == 0.0,
             )
@@ -143,6 +146,7 @@ def _until_stop(row: np.ndarray, tokenizer: Tokenizer) -> list[int]:
     return row[: ends[0] + (row[ends[0]] != tokenizer.pad)].tolist()
 
 
+@partial(jax.jit, static_argnames=("graph", "stop", "pad", "new_tokens", "greedy"))
 def _generate(
     graph: nnx.GraphDef,
     state: nnx.State,

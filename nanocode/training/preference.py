@@ -7,6 +7,7 @@ destroyed model. The guard watches the chosen log-prob, which is the one figure 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from flax import nnx
 from nanocode.model.gpt import GPT
 from nanocode.training.guard import TrainingError
 from nanocode.training.journal import Report
-from nanocode.training.losses import preference_loss, sequence_log_probs
+from nanocode.training.losses import Batch, preference_loss, sequence_log_probs
 from nanocode.training.pairs import LogProbs, Pair, PairBatch, collate, row_tokens
 
 _SCORE_PAIRS = 16
@@ -29,7 +30,6 @@ class GuardTripped(TrainingError):
 def score(model: GPT, pairs: Sequence[Pair], pad: int) -> dict[str, LogProbs]:
     """Summed log-probs of both sides of every pair under `model`, by pair id."""
     graph, state = nnx.split(model)
-    log_probs = jax.jit(lambda state, rows: sequence_log_probs(nnx.merge(graph, state), rows)[0])
     context = model.shape.tokens
     ordered = sorted(pairs, key=lambda pair: (row_tokens(pair, context), pair.id))
     scores: dict[str, LogProbs] = {}
@@ -38,10 +38,15 @@ def score(model: GPT, pairs: Sequence[Pair], pad: int) -> dict[str, LogProbs]:
         for first in range(0, len(same), _SCORE_PAIRS):
             chunk = same[first : first + _SCORE_PAIRS]
             filled = chunk + [chunk[0]] * (_SCORE_PAIRS - len(chunk))  # one compiled shape
-            values = log_probs(state, collate(filled, tokens, pad)).tolist()
+            values = _row_log_probs(graph, state, collate(filled, tokens, pad)).tolist()
             for position, pair in enumerate(chunk):
                 scores[pair.id] = LogProbs(values[position], values[_SCORE_PAIRS + position])
     return scores
+
+
+@partial(jax.jit, static_argnames="graph")
+def _row_log_probs(graph: nnx.GraphDef, state: nnx.State, rows: Batch) -> jax.Array:
+    return sequence_log_probs(nnx.merge(graph, state), rows)[0]
 
 
 def pair_loss(beta: float, nll_weight: float) -> Callable[[GPT, PairBatch], tuple[jax.Array, dict[str, jax.Array]]]:

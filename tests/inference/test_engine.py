@@ -9,6 +9,7 @@ import pytest
 from flax import nnx
 
 from nanocode.conversation import ConversationError, Message
+from nanocode.inference import engine as engine_module
 from nanocode.inference.engine import Engine, ModelResponder
 from nanocode.inference.overflow import ContextOverflow
 from nanocode.model.gpt import GPT
@@ -33,6 +34,17 @@ def engine(model: GPT, tokenizer: Tokenizer) -> Engine:
 def shallow(tiny_model: MakeModel, tokenizer: Tokenizer) -> Engine:
     """One layer, which compiles faster; rows meet in the batch, not in the depth."""
     return Engine(tiny_model(depth=1), tokenizer)
+
+
+def test_a_second_engine_over_an_equal_architecture_compiles_nothing(
+    tiny_model: MakeModel, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traced = []
+    prefill = engine_module._prefill
+    monkeypatch.setattr(engine_module, "_prefill", lambda *arguments: traced.append(1) or prefill(*arguments))
+    for _ in range(2):
+        Engine(tiny_model(depth=1), tokenizer).generate([prompt(5)], max_new_tokens=NEW + 1)
+    assert traced == [1]
 
 
 def prompt(tokens: int, seed: int = 0) -> list[int]:
