@@ -64,7 +64,8 @@ def check(path: Attention, qkv: list[np.ndarray], segments: np.ndarray | None, w
         return out, pull(jnp.asarray(upstream))
 
     with jax.default_matmul_precision("highest"):
-        out, gradients = jax.jit(run)(*qkv)
+        # Without LLVM's passes: compiling is nearly all of the time that these tests take.
+        out, gradients = jax.jit(run, compiler_options={"xla_backend_optimization_level": 0})(*qkv)
     expected, expected_gradients = reference(*qkv, segments, window, upstream)
     np.testing.assert_allclose(out, expected, atol=5e-6)
     for found, wanted in zip(gradients, expected_gradients, strict=True):
@@ -85,7 +86,7 @@ def test_every_path_is_a_causal_softmax_within_window_and_segments(
     check(path, qkv, documents(130) if packed else None, window)
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(
     tokens=st.integers(1, 100),
     kv_heads=st.integers(1, 3),
