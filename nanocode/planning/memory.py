@@ -1,8 +1,8 @@
 """Memory a chip by formula: what a training step keeps, before any compiler is asked.
 
 Activations after Korthikanti et al. 2022 (arXiv 2205.05198), counted for this model's layers: what a backward pass
-needs of a layer, in channels of width. A compiler finds less to keep or needs more to work, and the formula has not been
-held against one at full size: it refuses what plainly cannot fit and says which number to change.
+needs of a layer, in channels of width. A compiler finds less to keep or needs more to work, and the formula has not
+been held against one at full size: it refuses what plainly cannot fit and says which number to change.
 """
 
 from __future__ import annotations
