@@ -80,10 +80,11 @@ def test_the_published_configs_are_nanochats(name: str, factor: float, decay: fl
     assert (tuning.schedule.lr_scale, tuning.muon.weight_decay) == (0.8, 0.0)
 
 
-def test_nano_is_plain_whatever_the_recipes_become() -> None:
+def test_nano_is_plain_but_for_what_it_says_whatever_the_recipes_become() -> None:
     config = load(CONFIGS / "nano.toml")
-    for stage, rate, table_rate in ((config.pretrain, 0.02, 0.005), (config.sft, 0.03, 0.007)):
+    additions = {"equalise": True, "rescale": True, "normalise": True}
+    for stage, rate, table_rate, added in ((config.pretrain, 0.02, 0.005, {}), (config.sft, 0.03, 0.007, additions)):
         settings = resolve(stage.optimizer)
-        assert settings.muon == replace(PLAIN.muon, lr=rate)
+        assert settings.muon == replace(PLAIN.muon, lr=rate, **added)
         assert settings.embedding == replace(PLAIN.embedding, lr=table_rate, beta1=0.9, epsilon=1e-8)
         assert settings.smear_backout == replace(PLAIN.smear_backout, lr=0.02, beta1=0.9, epsilon=1e-8)
