@@ -29,7 +29,7 @@ def disturb(pipeline, holding, number, log):
 
 
 def new_checkpoint(pipeline, holding):
-    """Whether there is a checkpoint that was not there at this call: the copied store may hold one of a failed stage."""
+    """Whether there is a checkpoint that was not there at this call: the copied store may hold one of another test."""
     before = set(pipeline.checkpoints(holding))
     return lambda: set(pipeline.checkpoints(holding)) - before
 
