@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -18,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from failing_server import FailingHandler
 
 from nanocode.config import HubSource
 
@@ -58,10 +58,9 @@ print(json.dumps(outcomes))
 """
 
 
-class Hub(BaseHTTPRequestHandler):
+class Hub(FailingHandler):
     """One dataset, o/n, at one revision. `faults` is a list of what happens to the next downloads, in order."""
 
-    protocol_version = "HTTP/1.1"
     files: dict[str, bytes]
     faults: list[str]
 
@@ -122,20 +121,6 @@ class Hub(BaseHTTPRequestHandler):
             self.answer(206, body[: len(body) // 2], headers)
         else:
             self.answer(206, body, headers)
-
-    def answer(self, status: int, body: bytes, headers: dict[str, str] | None = None, send: int | None = None) -> None:
-        self.send_response(status)
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body if send is None else body[:send])
-        if send is not None:
-            self.close_connection = True
-
-    def log_message(self, *arguments: object) -> None:
-        """Keep the test's output clean."""
 
 
 @pytest.fixture

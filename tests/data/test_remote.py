@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from failing_server import FailingHandler
 
 from nanocode.data.documents import SourceError
 from nanocode.data.reading import Reading, Retry
@@ -20,10 +21,9 @@ from nanocode.data.remote import MatchedFile, find_files, local_copy
 BODY = random.Random(0).randbytes(3_000_000)
 
 
-class Bucket(BaseHTTPRequestHandler):
+class Bucket(FailingHandler):
     """The two requests of the S3 protocol that reading needs, over one bucket. `faults` befall the next requests."""
 
-    protocol_version = "HTTP/1.1"
     objects: dict[str, bytes]
     faults: list[str]
     ranges: list[str | None]
@@ -61,18 +61,6 @@ class Bucket(BaseHTTPRequestHandler):
     @staticmethod
     def tag(body: bytes) -> str:
         return f'"{hashlib.md5(body).hexdigest()}"'
-
-    def answer(self, status: int, body: bytes, headers: dict[str, str] | None = None, send: int | None = None) -> None:
-        self.send_response(status)
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body if send is None else body[:send])
-        self.close_connection = send is not None
-
-    def log_message(self, *arguments: object) -> None:
-        """Keep the test's output clean."""
 
 
 @pytest.fixture

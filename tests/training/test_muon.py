@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from muon_reference import numpy_polar_express
 
 from nanocode.training.muon import (
     NEWTON_SCHULZ,
@@ -22,24 +23,8 @@ from nanocode.training.muon import (
 )
 from nanocode.training.schedule import constant
 
-COEFFICIENTS = [
-    (8.156554524902461, -22.48329292557795, 15.878769915207462),
-    (4.042929935166739, -2.808917465908714, 0.5000178451051316),
-    (3.8916678022926607, -2.772484153217685, 0.5060648178503393),
-    (3.285753657755655, -2.3681294933425376, 0.46449024233003106),
-    (2.3465413258596377, -1.7097828382687081, 0.42323551169305323),
-]
 SIZES = pytest.mark.parametrize("size", [(16, 16), (16, 24), (24, 16)])
 """(in, out): square, more rows than columns, fewer."""
-
-
-def numpy_polar_express(matrix: np.ndarray) -> np.ndarray:
-    """The iteration on the singular values themselves: each is mapped by the polynomial a s + b s^3 + c s^5."""
-    left, values, right = np.linalg.svd(matrix.astype(np.float64), full_matrices=False)
-    values = values / (1.01 * np.linalg.norm(values) + 1e-6)
-    for a, b, c in COEFFICIENTS:
-        values = a * values + b * values**3 + c * values**5
-    return (left * values) @ right
 
 
 def draw(*size: int, seed: int = 0) -> np.ndarray:

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 import optax
 import pytest
+from muon_reference import COEFFICIENTS
 
 from nanocode.config import AdamGroupConfig, OptimizerConfig
 from nanocode.training.optimizer import build_optimizer
@@ -29,14 +30,6 @@ BATCH_FACTOR = 0.7
 
 SHORT_SCHEDULE: dict[str, Any] = {"warmup_steps": 3, "warmdown_fraction": 0.5, "muon_momentum_warmup_steps": 4}
 """So that ten steps cross every corner: rates rise for 3, momentum for 4, both fall over the last 5."""
-
-POLAR_EXPRESS = [
-    (8.156554524902461, -22.48329292557795, 15.878769915207462),
-    (4.042929935166739, -2.808917465908714, 0.5000178451051316),
-    (3.8916678022926607, -2.772484153217685, 0.5060648178503393),
-    (3.285753657755655, -2.3681294933425376, 0.46449024233003106),
-    (2.3465413258596377, -1.7097828382687081, 0.42323551169305323),
-]
 
 MATRICES = {
     ("attention", "query"): (WIDTH, WIDTH),
@@ -145,7 +138,7 @@ def nanochat_momentum(it: int) -> float:
 
 def polar_express(x: np.ndarray) -> np.ndarray:
     x = x / (1.01 * np.linalg.norm(x) + 1e-6)
-    for a, b, c in POLAR_EXPRESS:
+    for a, b, c in COEFFICIENTS:
         if x.shape[0] > x.shape[1]:
             small = x.T @ x
             x = a * x + x @ (b * small + c * small @ small)

@@ -22,7 +22,7 @@ def test_two_processes_stop_as_one_and_go_on_with_the_same_bits(tmp_path: Path) 
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     environment = os.environ | {
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(Path(__file__).parent)]),
         "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
         "JAX_PLATFORMS": "cpu",
     }

@@ -6,16 +6,14 @@ Only process 1 is asked to stop, and only process 0's clock says that a save is 
 from __future__ import annotations
 
 import json
-import shutil
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from folder_store import FolderStore
 from jax.sharding import NamedSharding, PartitionSpec
 
 from nanocode.config import ComputeConfig
@@ -29,47 +27,13 @@ from nanocode.training.step import TrainState
 STEPS = 8
 
 
-@dataclass(frozen=True)
-class Manifest:
-    step: int
-    folder: Path
-    details: Mapping[str, Any]
-
-
-class SharedFolder:
-    """A store that both processes see; commits by rename."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        root.mkdir(exist_ok=True)
-        self.saved: list[int] = []
-
-    def save(self, step: int, folder: Path, details: Mapping[str, Any]) -> None:
-        (folder / "details").write_text(json.dumps(details))
-        shutil.copytree(folder, self.root / "partial")
-        (self.root / "partial").rename(self.root / f"{step:04}")
-        self.saved.append(step)
-
-    def latest(self, before: int | None = None) -> Manifest | None:
-        steps = sorted(int(each.name) for each in self.root.glob("[0-9]*") if before is None or int(each.name) < before)
-        if not steps:
-            return None
-        folder = self.root / f"{steps[-1]:04}"
-        return Manifest(steps[-1], folder, json.loads((folder / "details").read_text()))
-
-    def restore(self, manifest: Manifest, folder: Path) -> None:
-        shutil.copytree(manifest.folder, folder)
-
-    def prune(self, keep: int) -> None:
-        pass
-
-
 def main() -> None:
     process, port, folder = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
     join({COORDINATOR: f"127.0.0.1:{port}", PROCESSES: "2", PROCESS: str(process)})
     mesh = build_mesh(layout(ComputeConfig(mesh_fsdp=4), 4), jax.devices())
     split, everywhere = (NamedSharding(mesh, axes) for axes in (PartitionSpec("fsdp"), PartitionSpec()))
-    store = SharedFolder(folder / "store")
+    (folder / "store").mkdir(exist_ok=True)
+    store = FolderStore(folder / "store")
     now = 0.0
 
     def fresh() -> TrainState:
