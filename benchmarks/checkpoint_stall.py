@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/checkpoint_stall.py [--config configs/nano.toml] [--steps 60] [--every 10]
 
-Real model and optimizer, made-up rows, and a store in a folder that commits as slowly as asked (`--store-seconds`). The
+Real model and optimizer, made-up rows, and a stage's own store that commits as slowly as asked (`--store-seconds`). The
 last line is one JSON document: the median step, how long the training thread was kept by a save (median and worst),
 what the steps during a save took, the seconds that a save needs in the background, the state's size, and the load.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import statistics
 import sys
 import tempfile
@@ -24,39 +23,32 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import jax
-import numpy as np
 from flax import nnx
+from train_step import made_up_batch
 
+from artifacts.checkpoints import CheckpointStore, Manifest
+from artifacts.store import open_store
 from nanocode import config as configs
 from nanocode.model.gpt import GPT
 from nanocode.training.checkpoint import Checkpointer
-from nanocode.training.losses import Batch, language_model_loss
+from nanocode.training.losses import language_model_loss
 from nanocode.training.optimizer import build_optimizer
 from nanocode.training.step import initial_state, make_step
 
 
-class SlowFolder:
-    """A store that keeps the newest checkpoint and takes its time."""
+class SlowStore(CheckpointStore):
+    """The store of a stage, which takes its time over a commit."""
 
-    def __init__(self, root: Path, seconds: float) -> None:
-        self._root, self._seconds = root, seconds
+    def __init__(self, folder: Path, seconds: float) -> None:
+        super().__init__(open_store(f"file:{folder}", folder), "0" * 64)
+        self._seconds = seconds
         self.written: list[float] = []
 
-    def save(self, step: int, folder: Path, details: Mapping[str, Any]) -> None:
-        del details
+    def save(self, step: int, folder: Path, details: Mapping[str, Any]) -> Manifest:
         time.sleep(self._seconds)
-        shutil.copytree(folder, self._root / str(step))
+        manifest = super().save(step, folder, details)
         self.written.append(time.perf_counter())
-
-    def prune(self, keep: int) -> None:
-        for folder in sorted(self._root.iterdir(), key=lambda each: int(each.name))[:-keep]:
-            shutil.rmtree(folder)
-
-    def latest(self, before: int | None = None) -> None:
-        del before
-
-    def restore(self, manifest: Any, folder: Path) -> None:
-        raise NotImplementedError("this benchmark only saves")
+        return manifest
 
 
 def main() -> None:
@@ -72,13 +64,16 @@ def measure(settings: configs.Config, steps: int, every: int, store_seconds: flo
     model = GPT(settings.model, vocab, nnx.Rngs(0))
     optimizer = build_optimizer(settings.sft.optimizer, steps + 1)
     step = make_step(model, lambda own, batch: (language_model_loss(own, batch), {}), optimizer)
-    state, batch = initial_state(model, optimizer), _batch(max(1, settings.sft.batch_tokens // context), context, vocab)
+    state, batch = (
+        initial_state(model, optimizer),
+        made_up_batch(max(1, settings.sft.batch_tokens // context), context, vocab),
+    )
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
     state, values = step(state, batch)
     jax.block_until_ready(values)
     quiet, saving, stalls, background = [], [], [], []
     with tempfile.TemporaryDirectory(prefix="nanocode-stall-") as root:
-        store = SlowFolder(Path(root), store_seconds)
+        store = SlowStore(Path(root), store_seconds)
         checkpointer = Checkpointer(store)
         checkpointer.save(0, state, lambda: "", {})  # compiles the copy, opens Orbax
         checkpointer.close()
@@ -108,11 +103,6 @@ def measure(settings: configs.Config, steps: int, every: int, store_seconds: flo
         "cores": os.cpu_count(),
         "load": [load_before, os.getloadavg()[0]],
     }
-
-
-def _batch(rows: int, context: int, vocab: int) -> Batch:
-    ids = np.random.default_rng(0).integers(0, vocab - 12, (rows, context + 1)).astype(np.int32)
-    return Batch(ids, np.ones_like(ids, dtype=np.int8), np.zeros_like(ids))
 
 
 def _arguments() -> argparse.Namespace:

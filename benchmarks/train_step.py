@@ -45,7 +45,7 @@ def measure(settings: configs.Config, steps: int, rounds: int) -> dict[str, Any]
     model = GPT(settings.model, vocab, nnx.Rngs(0))
     optimizer = build_optimizer(settings.sft.optimizer, steps * rounds)
     step = make_step(model, lambda own, batch: (language_model_loss(own, batch), {}), optimizer)
-    state, batch = initial_state(model, optimizer), _batch(rows, context, vocab)
+    state, batch = initial_state(model, optimizer), made_up_batch(rows, context, vocab)
 
     started = time.perf_counter()
     state, _ = jax.block_until_ready(step(state, batch))
@@ -72,7 +72,7 @@ def measure(settings: configs.Config, steps: int, rounds: int) -> dict[str, Any]
     }
 
 
-def _batch(rows: int, context: int, vocab: int) -> Batch:
+def made_up_batch(rows: int, context: int, vocab: int) -> Batch:
     """Random ids, documents of about 120 tokens."""
     generator = np.random.default_rng(0)
     ids = generator.integers(0, vocab - 12, (rows, context + 1)).astype(np.int32)
