@@ -18,12 +18,12 @@ import pyarrow.parquet as pq
 from nanocode.data.deduplicate import Deduplicator, Fingerprint
 from nanocode.data.shards import SPLITS, Split, SplitCount
 from nanocode.data.tally import Tally
+from steps.pace import Pace
 
 if TYPE_CHECKING:  # how progress is kept is no part of what this stage makes
     from artifacts.checkpoints import CheckpointStore
 
 FOLDER = "progress"  # inside the output until the stage is done
-SAVE_SHARE = 0.1  # at most this share of the time goes into saving: a save hashes all shards so far
 _SEEN = pa.schema([("digest", pa.binary()), ("signature", pa.binary())])
 
 
@@ -62,8 +62,7 @@ class Segments:
         self._seen: list[Fingerprint] = []
         self._segments = self._read_documents = 0
         self._counts: Mapping[Split, SplitCount] = {}
-        self._saved_at = saving.clock() if saving else 0.0
-        self._save_seconds = 0.0
+        self._pace = Pace(saving.every_seconds, saving.clock) if saving else None
 
     def restore(self, deduplicator: Deduplicator) -> State | None:
         """The newest saved state, its shards put into the output and its texts known to `deduplicator`."""
@@ -108,24 +107,21 @@ class Segments:
         (self._folder / "state.json").write_text(json.dumps(values), encoding="utf-8")
         self._counts = {split: replace(count) for split, count in state.counts.items()}
         self._read_documents = state.tally.read_documents
-        pause = max(self._saving.every_seconds, self._save_seconds / SAVE_SHARE)
-        if self._saving.clock() - self._saved_at >= pause:
+        if self._pace is not None and self._pace.is_due:
             self.save()
 
     def save(self) -> None:
         """Save what lay in whole files when the shards were last closed; nothing when they never were."""
-        if self._saving is None or not self._segments:
+        if self._saving is None or self._pace is None or not self._segments:
             return
-        started = self._saving.clock()
-        with tempfile.TemporaryDirectory(prefix="whole-", dir=self._output.parent) as folder:
+        parent = self._output.parent
+        with self._pace.saving(), tempfile.TemporaryDirectory(prefix="whole-", dir=parent) as folder:
             for path in self._whole_files():
                 target = Path(folder) / path.relative_to(self._output)
                 target.parent.mkdir(exist_ok=True)
                 target.hardlink_to(path)
             self._saving.checkpoints.save(self._read_documents, Path(folder), {})
-        self._saving.checkpoints.prune(self._saving.keep)
-        self._saved_at = self._saving.clock()
-        self._save_seconds = self._saved_at - started
+            self._saving.checkpoints.prune(self._saving.keep)
 
     def _whole_files(self) -> list[Path]:
         shards = [

@@ -115,8 +115,7 @@ def _row(each: StagePlan) -> str:
 
 def describe_compiled(planned: Plan, compiled: Compiled) -> list[str]:
     """What the compiler said, as lines of text."""
-    chip, stage = planned.chip, planned.stages[0].stage
-    flops = stage.flops / stage.steps / compiled.devices
+    chip, flops = planned.chip, step_flops(planned, compiled)
     bound = roofline(planned, compiled)
     collectives = ", ".join(f"{count} {name}" for name, count in compiled.collectives.items()) or "none"
     return [
@@ -135,12 +134,17 @@ def describe_compiled(planned: Plan, compiled: Compiled) -> list[str]:
     ]
 
 
+def step_flops(planned: Plan, compiled: Compiled) -> float:
+    """FLOPs of one pretraining step on one chip, by formula."""
+    pretraining = planned.stages[0].stage
+    return pretraining.flops / pretraining.steps / compiled.devices
+
+
 def roofline(planned: Plan, compiled: Compiled) -> float:
     """An upper bound of the model FLOPs utilisation, from what the compiler counted."""
     from nanocode.planning.plan import modelled_step_seconds
 
-    stage = planned.stages[0].stage
-    flops = stage.flops / stage.steps / compiled.devices
+    flops = step_flops(planned, compiled)
     seconds = modelled_step_seconds(planned, flops, compiled.accessed_bytes * compiled.parts)
     return flops / (planned.chip.peak_flops * seconds)
 

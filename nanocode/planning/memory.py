@@ -13,7 +13,8 @@ from nanocode.config import Config, ConfigError
 from nanocode.model.depth import Shape, shape
 from nanocode.planning.chips import Chip
 from nanocode.planning.stages import PlannedStage
-from nanocode.training.sharding import Layout
+from nanocode.training.cross_entropy import CHUNK_POSITIONS
+from nanocode.training.sharding import Layout, fewest_parts
 
 FLOAT = 4
 USABLE = 0.95  # of the memory of a chip: the rest is the runtime's, and fragments
@@ -56,15 +57,14 @@ def chip_memory(config: Config, stage: PlannedStage, asked: Layout) -> ChipMemor
         gradients=kept * (2 if rows < stage.rows // asked.row_shards else 1),
         gathered=width * model.parameters // asked.tensor,
         activations=tokens * width * _kept_channels(model, config.model.remat) // asked.tensor,
-        head=(3 * FLOAT * rows * _chunk_positions() + FLOAT * model.width) * model.vocab // asked.tensor,
+        head=(3 * FLOAT * rows * CHUNK_POSITIONS + FLOAT * model.width) * model.vocab // asked.tensor,
     )
 
 
 def rows_at_once(config: Config, stage: PlannedStage, asked: Layout) -> int:
     """Rows that a device computes at once: the batch's share, cut by `compute.device_batch_rows`."""
     share = stage.rows // asked.row_shards
-    limit = config.compute.device_batch_rows or share
-    return next(share // parts for parts in range(1, share + 1) if share % parts == 0 and share // parts <= limit)
+    return share // fewest_parts(share, config.compute.device_batch_rows)
 
 
 def _kept_channels(model: Shape, remat: str) -> int:
@@ -79,12 +79,6 @@ def _kept_channels(model: Shape, remat: str) -> int:
     if remat == "matmuls":
         return model.layers * matmuls + full
     return model.layers * model.width + full
-
-
-def _chunk_positions() -> int:
-    from nanocode.training.cross_entropy import CHUNK_POSITIONS
-
-    return CHUNK_POSITIONS
 
 
 def check_memory(memory: ChipMemory, chip: Chip, stage: PlannedStage, rows: int, asked: Layout) -> None:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from nanocode.training.losses import Batch, target_mask
 from nanocode.training.pairs import PairBatch
-from nanocode.training.sharding import ROWS, Layout, check_rows, constrain
+from nanocode.training.sharding import ROWS, Layout, check_rows, constrain, fewest_parts
 
 Gradients = Callable[[Any, Any], tuple[tuple[jax.Array, dict[str, jax.Array]], Any]]
 """(parameters, batch) -> ((loss, named scalars), gradients), as jax.value_and_grad returns it."""
@@ -29,9 +29,8 @@ def part_count(batch: Batch | PairBatch, asked: Layout, device_batch_rows: int |
     rows_each = 2 if isinstance(batch, PairBatch) else 1
     units = (batch.rows if isinstance(batch, PairBatch) else batch).ids.shape[0] // rows_each
     check_rows(asked, units, "pairs" if rows_each == 2 else "rows")
-    on_device = units // asked.row_shards
-    limit = max(1, (device_batch_rows or on_device * rows_each) // rows_each)
-    return next(parts for parts in range(1, on_device + 1) if on_device % parts == 0 and on_device // parts <= limit)
+    limit = None if device_batch_rows is None else max(1, device_batch_rows // rows_each)
+    return fewest_parts(units // asked.row_shards, limit)
 
 
 def accumulated(gradients: Gradients, parts: int) -> Gradients:

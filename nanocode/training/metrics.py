@@ -18,7 +18,6 @@ from nanocode.training.hardware import memory_bytes
 from nanocode.training.journal import Journal, Report
 from nanocode.training.progress import clock_time
 from nanocode.training.recipes import resolve
-from nanocode.training.schedule import trapezoid
 
 _LOSS_MEMORY = 0.9  # of the smoothed loss in the log
 
@@ -167,6 +166,5 @@ def _observations(journal: Journal, step: int) -> list[str]:
 
 def rate_factor(config: OptimizerConfig, steps: int) -> Callable[[int], float]:
     """The schedule's factor on every rate, by step counting from 0."""
-    schedule = resolve(config).schedule
-    factor = trapezoid(steps, schedule.warmup_steps, schedule.warmdown_fraction, schedule.final_lr_fraction)
+    factor = resolve(config).schedule.factor(steps)
     return lambda step: float(factor(jnp.asarray(step)))

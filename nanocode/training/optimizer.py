@@ -25,7 +25,8 @@ from nanocode.training.muon import (
     scale_by_shape,
 )
 from nanocode.training.recipes import AdamSettings, OptimizerSettings, resolve
-from nanocode.training.schedule import Schedule, constant, half_cosine, momentum_ramp, trapezoid
+from nanocode.training.schedule import Schedule, constant, half_cosine, momentum_ramp
+from nanocode.training.sharding import names_of
 from nanocode.training.stacks import ShardStack, as_it_is, over_stacks
 
 _MATRIX = "matrix"
@@ -47,7 +48,7 @@ def label(path: tuple[Any, ...], leaf: jax.Array) -> str:
 
     Raises ValueError for a parameter that no group is meant for.
     """
-    names = [str(getattr(key, "key", getattr(key, "name", key))) for key in path]
+    names = names_of(path)
     if names[0] == "blocks" and leaf.ndim >= 2:
         return _MATRIX
     if names[0] not in _GROUPS:
@@ -97,9 +98,7 @@ def build_optimizer(
 
 def _rate(settings: OptimizerSettings, steps: int, base: float) -> Callable[[jax.Array], jax.Array]:
     """The negative rate by step: what a direction is multiplied with."""
-    schedule = settings.schedule
-    factor = trapezoid(steps, schedule.warmup_steps, schedule.warmdown_fraction, schedule.final_lr_fraction)
-    scaled = base * schedule.lr_scale
+    factor, scaled = settings.schedule.factor(steps), base * settings.schedule.lr_scale
     return lambda step: -scaled * factor(step)
 
 

@@ -6,11 +6,15 @@ Sources: karpathy/nanochat at 92d63d4; salmanmohammadi/nanocode as published, fo
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Literal, TypeVar
 
+import jax
+
 from nanocode.config import OptimizerConfig, PretrainConfig, Section
 from nanocode.model.depth import Horizon
+from nanocode.training.schedule import trapezoid
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,10 @@ class ScheduleSettings:
     warmdown_fraction: float
     final_lr_fraction: float
     lr_scale: float = 1.0
+
+    def factor(self, steps: int) -> Callable[[jax.Array], jax.Array]:
+        """The trapezoid over a run of `steps`."""
+        return trapezoid(steps, self.warmup_steps, self.warmdown_fraction, self.final_lr_fraction)
 
 
 @dataclass(frozen=True)

@@ -119,9 +119,15 @@ def check_rows(asked: Layout, rows: int, what: str = "rows") -> None:
         )
 
 
+def fewest_parts(rows: int, limit: int | None) -> int:
+    """Into how many equal parts a device's rows are cut, so that none is larger than `limit`."""
+    most = max(1, limit or rows)
+    return next(parts for parts in range(1, rows + 1) if rows % parts == 0 and rows // parts <= most)
+
+
 def specification(path: tuple[Any, ...], shape: Sequence[int], asked: Layout) -> PartitionSpec:
     """Which axis of the mesh splits which axis of a parameter. What does not divide, vectors and gates are repeated."""
-    name = _names(path)[-1] if path else ""
+    name = names_of(path)[-1] if path else ""
     for pattern, axes in _RULES:
         if len(shape) >= 2 and re.fullmatch(pattern, name):
             split = [
@@ -139,14 +145,14 @@ def shardings(mesh: Mesh, state: Any) -> Any:
     is shared out by whole matrices over all devices.
     """
     asked = layout_of(mesh)
-    own = {_names(path): leaf for path, leaf in jax.tree.leaves_with_path(state.parameters)}
+    own = {names_of(path): leaf for path, leaf in jax.tree.leaves_with_path(state.parameters)}
     specifications = {
-        _names(path): specification(path, leaf.shape, asked)
+        names_of(path): specification(path, leaf.shape, asked)
         for path, leaf in jax.tree.leaves_with_path(state.parameters)
     }
 
     def place(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
-        names = _names(path)
+        names = names_of(path)
         owner = next((names[first:] for first in range(len(names)) if names[first:] in own), None)
         if owner is None or len(own[owner].shape) != len(leaf.shape):
             stacked = leaf.ndim >= 2 and leaf.shape[0] % asked.devices == 0
@@ -218,5 +224,6 @@ def stack_layout(mesh: Mesh | None) -> StackLayout:
     }
 
 
-def _names(path: tuple[Any, ...]) -> tuple[str, ...]:
+def names_of(path: tuple[Any, ...]) -> tuple[str, ...]:
+    """The names along the path of a leaf in a tree of parameters or of optimizer state."""
     return tuple(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from artifacts.build import Build, Stage
+from steps.pace import Pace
 from steps.pipeline.run import ROOT, Run, by_name, roles
 
 SOUL_PATH = ROOT / "configs" / "SOUL.md"
-# Saving hashes all that is there: it may take this share of the time at most.
-_SAVING_SHARE = 0.1
 
 
 def shard_data(run: Run, source_name: str) -> str:
@@ -96,11 +94,18 @@ def tokenise(run: Run, source_name: str, shards: str, tokenizer: str) -> str:
         if saved is not None:
             making.checkpoints.restore(saved, making.output)
             run.say(f"tokenise: {saved.step} shards of {source_name} were finished before")
-        keeper = _Keeper(making, run.config.compute.checkpoint_every_seconds)
+        pace = Pace(run.config.compute.checkpoint_every_seconds)
+
+        def save(finished: Mapping[str, Mapping[str, int]]) -> None:
+            if pace.is_due:
+                with pace.saving():
+                    making.checkpoints.save(len(finished), making.output, finished)
+                    making.checkpoints.prune(1)
+
         inputs = stage.Inputs(
             making.inputs["shards"], making.inputs["tokenizer"], making.output, saved.details if saved else {}
         )
-        return stage.run(inputs, os.cpu_count() or 1, run.say, keeper.save, run.stop_requested)
+        return stage.run(inputs, os.cpu_count() or 1, run.say, save, run.stop_requested)
 
     return run.make(
         Stage(
@@ -113,23 +118,6 @@ def tokenise(run: Run, source_name: str, shards: str, tokenizer: str) -> str:
         ),
         produce,
     )
-
-
-class _Keeper:
-    """Checkpoints of the shards that are whole, now and then."""
-
-    def __init__(self, making: Build, every_seconds: float) -> None:
-        self._making, self._every_seconds = making, every_seconds
-        self._saved_at, self._saving_seconds = time.monotonic(), 0.0
-
-    def save(self, finished: Mapping[str, Mapping[str, int]]) -> None:
-        started = time.monotonic()
-        if started - self._saved_at < max(self._every_seconds, self._saving_seconds / _SAVING_SHARE):
-            return
-        self._making.checkpoints.save(len(finished), self._making.output, finished)
-        self._making.checkpoints.prune(1)
-        self._saved_at = time.monotonic()
-        self._saving_seconds = self._saved_at - started
 
 
 def plan_rows(run: Run, source_name: str, tokens: str) -> str:
