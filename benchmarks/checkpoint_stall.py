@@ -28,7 +28,8 @@ from train_step import made_up_batch
 
 from artifacts.checkpoints import CheckpointStore, Manifest
 from artifacts.store import open_store
-from nanocode import config as configs
+from nanocode.config import Config
+from nanocode.config_file import load
 from nanocode.model.gpt import GPT
 from nanocode.training.checkpoint import Checkpointer
 from nanocode.training.losses import language_model_loss
@@ -53,11 +54,11 @@ class SlowStore(CheckpointStore):
 
 def main() -> None:
     arguments = _arguments()
-    settings = configs.load(arguments.config)
+    settings = load(arguments.config)
     print(json.dumps(measure(settings, arguments.steps, arguments.every, arguments.store_seconds)))  # noqa: T201
 
 
-def measure(settings: configs.Config, steps: int, every: int, store_seconds: float) -> dict[str, Any]:
+def measure(settings: Config, steps: int, every: int, store_seconds: float) -> dict[str, Any]:
     """Take `steps` steps and save after each `every`-th, if the save before is done."""
     load_before = os.getloadavg()[0]
     context, vocab = settings.model.context_tokens, settings.tokenizer.vocab_size

@@ -24,7 +24,8 @@ import jax
 import numpy as np
 from flax import nnx
 
-from nanocode import config as configs
+from nanocode.config import Config
+from nanocode.config_file import load
 from nanocode.model.gpt import GPT
 from nanocode.training.losses import Batch, language_model_loss
 from nanocode.training.optimizer import build_optimizer
@@ -33,11 +34,11 @@ from nanocode.training.step import initial_state, make_step
 
 def main() -> None:
     arguments = _arguments()
-    settings = configs.load(arguments.config)
+    settings = load(arguments.config)
     print(json.dumps(measure(settings, arguments.steps, arguments.rounds)))  # noqa: T201
 
 
-def measure(settings: configs.Config, steps: int, rounds: int) -> dict[str, Any]:
+def measure(settings: Config, steps: int, rounds: int) -> dict[str, Any]:
     """Time `rounds` times `steps` optimizer steps after the one that compiles."""
     load_before = os.getloadavg()[0]
     context, vocab = settings.model.context_tokens, settings.tokenizer.vocab_size

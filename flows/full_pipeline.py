@@ -33,7 +33,7 @@ from metaflow import Config, FlowSpec, Parameter, card, current, retry, step
 
 # Metaflow ships the packages imported here to wherever the steps run: keep these three imports at the top.
 import artifacts  # noqa: F401
-import nanocode.config
+import nanocode.config_file
 from flows import cards
 from flows.task import stage
 from nanocode.planning.stages import plan_stages
@@ -193,7 +193,7 @@ class FullPipeline(FlowSpec):
     def settings(self):
         """The validated configuration of this run, overrides applied."""
         overrides = [part.strip() for part in self.override.split(";") if part.strip()]
-        return nanocode.config.with_overrides(self.config.to_dict(), overrides)
+        return nanocode.config_file.with_overrides(self.config.to_dict(), overrides)
 
     def run(self):
         """What every stage needs: config, store, provenance, a voice and a stop signal."""

@@ -6,7 +6,8 @@ from typing import Any
 
 from metaflow.exception import MetaflowException
 
-from nanocode.config import ConfigError, read_values
+from nanocode.config import ConfigError
+from nanocode.config_file import read_values
 
 
 class BadConfig(MetaflowException):

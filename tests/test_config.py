@@ -7,17 +7,8 @@ from typing import Any
 
 import pytest
 
-from nanocode.config import (
-    ComputeConfig,
-    Config,
-    ConfigError,
-    ConstitutionConfig,
-    EndpointConfig,
-    Section,
-    load,
-    parse,
-    validate,
-)
+from nanocode.config import ComputeConfig, Config, ConfigError, ConstitutionConfig, EndpointConfig, Section
+from nanocode.config_file import load, parse, validate
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.toml"))
 

@@ -36,6 +36,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
 # The ground floor: these modules of the project and no others.
 GROUND_FLOOR = {
     "nanocode.config": set(),
+    "nanocode.config_file": {"nanocode.config"},
     "nanocode.words": set(),
     "nanocode.merges": set(),
     "nanocode.workers": set(),

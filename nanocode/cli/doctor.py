@@ -22,7 +22,8 @@ from artifacts.store import StoreError, open_store
 from nanocode.cli.context import STORE_VARIABLE, StoreOption, project_root
 from nanocode.cli.errors import one_line
 from nanocode.cli.run import ConfigArgument
-from nanocode.config import Config, EndpointConfig, load
+from nanocode.config import Config, EndpointConfig
+from nanocode.config_file import load
 
 PYTHON_FROM, PYTHON_BELOW = (3, 11), (3, 14)
 NEEDED_BYTES = 2_000_000_000

@@ -11,7 +11,8 @@ import typer
 
 from nanocode.cli.context import project_root
 from nanocode.cli.run import ConfigArgument
-from nanocode.config import ConfigError, load
+from nanocode.config import ConfigError
+from nanocode.config_file import load
 
 if TYPE_CHECKING:
     from nanocode.planning.ahead import Compiled

@@ -12,7 +12,8 @@ import typer
 from artifacts.store import open_store
 from nanocode.cli.context import STORE_VARIABLE, StoreOption, project_root
 from nanocode.cli.supervisor import Supervisor
-from nanocode.config import ConfigError, load
+from nanocode.config import ConfigError
+from nanocode.config_file import load
 from nanocode.planning.stages import plan_stages
 from steps.signals import INTERRUPTED
 

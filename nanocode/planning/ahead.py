@@ -19,7 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nanocode.config import Config, ConfigError, validate
+from nanocode.config import Config, ConfigError
+from nanocode.config_file import validate
 
 COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
 

@@ -15,7 +15,8 @@ import pytest
 
 from nanocode.agent.sandbox import SandboxUnavailable
 from nanocode.cli import doctor
-from nanocode.config import EndpointConfig, load
+from nanocode.config import EndpointConfig
+from nanocode.config_file import load
 
 ROOT = Path(__file__).parents[2]
 NANO = ROOT / "configs" / "nano.toml"

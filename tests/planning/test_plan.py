@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from nanocode.cli.plan import duration, machine
-from nanocode.config import Config, ConfigError, load
+from nanocode.config import Config, ConfigError
+from nanocode.config_file import load
 from nanocode.planning import ahead
 from nanocode.planning.ahead import CompileError, compile_elsewhere, count_collectives
 from nanocode.planning.chips import find_chip

@@ -13,7 +13,7 @@ import pytest
 from artifacts.build import Build, RunInfo, Stage
 from artifacts.repository import Repository
 from artifacts.store import open_store
-from nanocode import config as configs
+from nanocode import config_file as configs
 from nanocode.stopping import Interrupted
 from nanocode.tokenizer import Tokenizer
 from steps import pipeline

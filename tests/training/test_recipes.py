@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from nanocode.config import AdamGroupConfig, OptimizerConfig, PretrainConfig, load
+from nanocode.config import AdamGroupConfig, OptimizerConfig, PretrainConfig
+from nanocode.config_file import load
 from nanocode.model.depth import Horizon, horizon
 from nanocode.training.recipes import NANOCHAT, NANOCODE, PLAIN, resolve, scaled_by_depth
 
