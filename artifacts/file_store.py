@@ -4,11 +4,15 @@ Every object is written to a temporary file on the same file system, flushed to 
 name: by rename (replace) or by hard link (create if absent: the kernel lets exactly one racer through). A process
 killed at any instant, or a full disk, leaves at most a file under `.temporary/`, which no reader sees. Objects are
 read-only, and reads hand out copies: a stage that writes into its input must not be able to reach the store.
+
+"Replace if unchanged" looks and renames under a lock that every other way to replace or delete that object takes too.
+The kernel gives a lock back when its holder dies.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
@@ -19,6 +23,7 @@ from pathlib import Path
 from artifacts.store import CHUNK_BYTES, MissingObject, StoreError, check_name
 
 TEMPORARY = ".temporary"
+LOCKS = ".locks"
 
 
 class FileStore:
@@ -34,14 +39,15 @@ class FileStore:
             with path.open("rb") as source, self._finished(name, _pieces(source)) as (temporary, found):
                 if sha256 is not None and found != sha256:
                     raise StoreError(f"{path} changed while it was stored: expected sha256 {sha256}, read {found}")
-                _replace(temporary, target)
+                with self._locked(name):
+                    _replace(temporary, target)
         except OSError as error:
             raise self._failed("store", name, error) from error
 
     def put_bytes(self, name: str, data: bytes) -> None:
         target = self._path(name)
         try:
-            with self._finished(name, [data]) as (temporary, _):
+            with self._finished(name, [data]) as (temporary, _), self._locked(name):
                 _replace(temporary, target)
         except OSError as error:
             raise self._failed("store", name, error) from error
@@ -61,8 +67,25 @@ class FileStore:
             raise self._failed("create", name, error) from error
         return True
 
+    def put_if_tag(self, name: str, data: bytes, tag: str) -> bool:
+        target = self._path(name)
+        try:
+            with self._finished(name, [data]) as (temporary, _), self._locked(name):
+                if self.read_tagged(name)[1] != tag:
+                    return False
+                _replace(temporary, target)
+        except MissingObject:
+            return False
+        except OSError as error:
+            raise self._failed("replace", name, error) from error
+        return True
+
     def read(self, name: str) -> bytes:
         return b"".join(self.stream(name))
+
+    def read_tagged(self, name: str) -> tuple[bytes, str]:
+        data = self.read(name)
+        return data, hashlib.sha256(data).hexdigest()
 
     def stream(self, name: str) -> Iterator[bytes]:
         try:
@@ -88,6 +111,17 @@ class FileStore:
         path = self._path(name)
         try:
             return path.stat().st_size if path.is_file() else None
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._failed("look at", name, error) from error
+
+    def modified(self, name: str) -> float | None:
+        path = self._path(name)
+        try:
+            return path.stat().st_mtime if path.is_file() else None
+        except FileNotFoundError:
+            return None
         except OSError as error:
             raise self._failed("look at", name, error) from error
 
@@ -96,14 +130,17 @@ class FileStore:
         top = self._path(folder) if folder else self.root
         names: list[str] = []
         for parent, folders, files in os.walk(top):
-            folders[:] = [each for each in folders if each != TEMPORARY]
+            folders[:] = [each for each in folders if each not in (TEMPORARY, LOCKS)]
             relative = Path(parent).relative_to(self.root)
             names.extend((relative / each).as_posix() for each in files)
         yield from sorted(name for name in names if name.startswith(prefix))
 
     def delete(self, name: str) -> None:
+        path = self._path(name)
         try:
-            self._path(name).unlink(missing_ok=True)
+            if path.exists():
+                with self._locked(name):
+                    path.unlink(missing_ok=True)
         except OSError as error:
             raise self._failed("delete", name, error) from error
 
@@ -112,6 +149,18 @@ class FileStore:
 
     def _failed(self, action: str, name: str, error: OSError) -> StoreError:
         return StoreError(f"cannot {action} {name} in store {self.url}: {error.strerror or error}")
+
+    @contextlib.contextmanager
+    def _locked(self, name: str) -> Iterator[None]:
+        """Nobody else who asks for the lock of this object has it. Some objects share one."""
+        folder = self.root / LOCKS
+        _make_folder(folder)
+        descriptor = os.open(folder / hashlib.sha256(name.encode()).hexdigest()[:2], os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
     @contextlib.contextmanager
     def _finished(self, name: str, pieces: Iterable[bytes]) -> Iterator[tuple[Path, str]]:

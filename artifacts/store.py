@@ -1,4 +1,4 @@
-"""Object stores: flat names to immutable bytes, with one atomic operation, "create if absent".
+"""Object stores: flat names to bytes, with two atomic operations: create if absent, and replace if unchanged.
 
 `ObjectStore` is the whole contract that the artifact layer needs; `FileStore` keeps it in a folder. `open_store`
 chooses by URL.
@@ -31,8 +31,8 @@ class WrongStore(StoreError):
 class ObjectStore(Protocol):
     """Flat names (`a/b/c`, no folders of their own) to bytes. An object is visible whole or not at all.
 
-    Every method raises StoreError when the store fails; `read`, `stream` and `fetch` raise MissingObject for an
-    unknown name.
+    Every method raises StoreError when the store fails; `read`, `read_tagged`, `stream` and `fetch` raise MissingObject
+    for an unknown name.
     """
 
     url: str
@@ -46,8 +46,18 @@ class ObjectStore(Protocol):
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Create an object; False when one of that name exists. Of any number of racers exactly one gets True."""
 
+    def put_if_tag(self, name: str, data: bytes, tag: str) -> bool:
+        """Replace an object that still carries `tag`; False when it changed or is gone.
+
+        Of any number of racers with one tag exactly one gets True. Equal bytes may carry equal tags, as they do on S3:
+        a writer that must tell its write from another's puts something of its own into the bytes.
+        """
+
     def read(self, name: str) -> bytes:
         """A small object, whole."""
+
+    def read_tagged(self, name: str) -> tuple[bytes, str]:
+        """A small object, whole, and the tag that stands for what was read."""
 
     def stream(self, name: str) -> Iterator[bytes]:
         """An object of any size, in pieces of at most `CHUNK_BYTES`."""
@@ -57,6 +67,9 @@ class ObjectStore(Protocol):
 
     def size(self, name: str) -> int | None:
         """Bytes of an object; None when there is none."""
+
+    def modified(self, name: str) -> float | None:
+        """When an object was written, in Unix seconds by the store's own clock; None when there is none."""
 
     def list(self, prefix: str) -> Iterator[str]:
         """The names that start with `prefix`, sorted."""

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -161,3 +162,60 @@ def test_other_urls_are_refused_with_what_is_supported(url):
     with pytest.raises(WrongStore, match="file:") as caught:
         open_store(url)
     assert "\n" not in str(caught.value)
+
+
+def test_of_eight_who_replace_what_they_read_exactly_one_does(store):
+    store.put_bytes("lease", b"start")
+    for attempt in range(20):
+        _, tag = store.read_tagged("lease")
+        barrier = threading.Barrier(8)
+        won: list[bytes] = []
+
+        def race(mine: bytes, tag: str = tag, barrier: threading.Barrier = barrier, won: list[bytes] = won) -> None:
+            barrier.wait()
+            if store.put_if_tag("lease", mine, tag):
+                won.append(mine)
+
+        threads = [threading.Thread(target=race, args=(f"{attempt}-{number}".encode(),)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(won) == 1
+        assert store.read_tagged("lease")[0] == won[0]
+    assert leftovers(store) == []
+
+
+def test_nothing_is_replaced_that_changed_or_is_gone(store):
+    assert not store.put_if_tag("lease", b"mine", "any")
+    store.put_bytes("lease", b"first")
+    _, tag = store.read_tagged("lease")
+    store.put_bytes("lease", b"second")
+    assert not store.put_if_tag("lease", b"mine", tag)
+    _, tag = store.read_tagged("lease")
+    store.delete("lease")
+    assert not store.put_if_tag("lease", b"mine", tag)
+    assert list(store.list("")) == leftovers(store) == []
+
+
+def test_the_lock_of_a_killed_holder_is_free(store):
+    store.put_bytes("lease", b"first")
+    script = f"""
+        import os, signal
+        from pathlib import Path
+        from artifacts import file_store
+        file_store._replace = lambda *arguments: os.kill(os.getpid(), signal.SIGKILL)
+        store = file_store.FileStore(Path({str(store.root)!r}))
+        store.put_if_tag("lease", b"second", store.read_tagged("lease")[1])
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], cwd=PROJECT, timeout=30)
+    assert done.returncode == -signal.SIGKILL
+    assert store.put_if_tag("lease", b"third", store.read_tagged("lease")[1])
+    assert store.read("lease") == b"third"
+
+
+def test_the_time_of_a_write_is_known(store):
+    before = time.time()
+    store.put_bytes("a", b"")
+    assert before - 1 < store.modified("a") < time.time() + 1
+    assert store.modified("b") is None
