@@ -16,6 +16,7 @@ from typing import Any
 
 from artifacts.canonical import digest, plain
 from artifacts.checkpoints import CheckpointStore
+from artifacts.costs import seconds_of_last_attempt
 from artifacts.environment import environment, git_state
 from artifacts.fingerprint import FIRST_PARTY, code_fingerprint
 from artifacts.records import ArtifactError, Provenance, Record, Warn, key_payload, silent
@@ -113,7 +114,8 @@ def build(
         report(f"{stage.step}: cached as {found.digest[:12]}")
         return Built(found.digest, key, True, clock() - started)
     checkpoints = CheckpointStore(repository.store, key)
-    interruptions = checkpoints.begin_attempt({"started": timestamp(started), "run": asdict(run)})
+    before = seconds_of_last_attempt(checkpoints)
+    interruptions = checkpoints.begin_attempt({"started": timestamp(started), "run": asdict(run)} | before)
     report(f"{stage.step}: {'starts' if not interruptions else f'starts again after {interruptions} interruption(s)'}")
     with work_folder(work_root, stage.step) as folder:
         making = _prepare(repository, stage, key, folder, checkpoints, interruptions, report)
