@@ -13,7 +13,7 @@ from typing import Any
 
 from artifacts.checkpoints import CheckpointStore
 from artifacts.lineage import reach
-from artifacts.records import read_json
+from artifacts.records import ArtifactError, read_json
 from artifacts.repository import Repository, numbered
 
 AMOUNTS = (
@@ -89,9 +89,12 @@ def stage_costs(repository: Repository, record_digest: str) -> list[StageCost]:
 
     Raises ArtifactError for a record or a provenance that is missing or altered: a sum with holes would be a lie.
     """
+    reached = reach(repository, record_digest)
+    if reached.faults:
+        raise ArtifactError(reached.faults[0].message)
     found = []
-    for digest in reach(repository, record_digest).records:
-        record, makings = repository.read_record(digest), repository.provenances(digest)
+    for digest, record in reached.records.items():
+        makings = repository.provenances(digest)
         cost: Mapping[str, Any] = makings[-1].cost if makings else {}
         run: Mapping[str, Any] = makings[-1].run if makings else {}
         amounts = {name: cost[name] for name in AMOUNTS if isinstance(cost.get(name), (int, float))}

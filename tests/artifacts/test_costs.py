@@ -16,6 +16,8 @@ from artifacts.costs import (
     stage_costs,
     total,
 )
+from artifacts.records import ArtifactError
+from artifacts.repository import record_name
 from artifacts.store import open_store
 
 
@@ -101,7 +103,7 @@ def test_the_sum_runs_over_everything_below_and_each_record_counts_once(workshop
         (making.output / "file").write_text(making.stage.name)
 
     def stage(name: str, **inputs: str) -> str:
-        return workshop.build(Stage("train", "model", name, "steps.train", {}, inputs), produce).record_digest
+        return workshop.build(Stage("train", "model", name, "steps.train", {"n": name}, inputs), produce).record_digest
 
     left, right = stage("left", data=data.record_digest), stage("right", data=data.record_digest)
     costs = stage_costs(workshop.repository, stage("top", left=left, right=right))
@@ -110,6 +112,14 @@ def test_the_sum_runs_over_everything_below_and_each_record_counts_once(workshop
     assert (sums["usd"], sums["tokens_in"]) == (1.5, 30)
     assert "peak_rss_bytes" not in sums
     assert sums["wall_seconds"] == pytest.approx(sum(cost.amounts["wall_seconds"] for cost in costs))
+
+
+def test_a_sum_with_a_hole_is_refused(workshop):
+    data = workshop.data()
+    model = workshop.train(data)
+    workshop.object(record_name(data.record_digest)).unlink()
+    with pytest.raises(ArtifactError, match="input 'tokens' of train"):
+        stage_costs(workshop.repository, model.record_digest)
 
 
 @pytest.mark.parametrize(
