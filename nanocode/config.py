@@ -378,6 +378,8 @@ class EndpointConfig(Section):
     )
     timeout_seconds: float = not_identity(60.0, gt=0)
     max_attempts: int = not_identity(4, ge=1)
+    usd_per_million_input_tokens: float | None = not_identity(None, ge=0, description="for the cost ledger")
+    usd_per_million_output_tokens: float | None = not_identity(None, ge=0, description="for the cost ledger")
 
 
 class ConstitutionConfig(Section):
@@ -409,6 +411,9 @@ class ComputeConfig(Section):
     checkpoint_every_seconds: float = Field(30.0, gt=0, description="the first saves of a stage come sooner")
     keep_checkpoints: int = Field(2, ge=1)
     grace_seconds: float = Field(25.0, gt=0)
+    usd_per_device_hour: float | None = not_identity(
+        None, ge=0, description="price of one device, for the cost ledger; left out: time is counted and money is not"
+    )
     log_every_seconds: float = not_identity(5.0, ge=0, description="a line of a training stage's log")
     measure_ceiling: bool = not_identity(
         False, description="time a matrix product and log the share of it, where no peak of the device is known"
