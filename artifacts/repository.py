@@ -166,7 +166,7 @@ def put_files(store: ObjectStore, folder: Path, name_of: Callable[[str], str]) -
             store.put_file(name_of(entry.sha256), path, entry.sha256)
         return entry
 
-    return sorted(_parallel(put, _files(folder)), key=lambda entry: entry.path)
+    return sorted(parallel(put, _files(folder)), key=lambda entry: entry.path)
 
 
 def fetch_files(store: ObjectStore, files: Iterable[FileEntry], folder: Path, name_of: Callable[[str], str]) -> None:
@@ -186,7 +186,7 @@ def fetch_files(store: ObjectStore, files: Iterable[FileEntry], folder: Path, na
             )
 
     folder.mkdir(parents=True, exist_ok=True)
-    _parallel(fetch, files)
+    parallel(fetch, files)
 
 
 def missing_files(store: ObjectStore, files: Iterable[FileEntry], name_of: Callable[[str], str]) -> list[str]:
@@ -199,7 +199,7 @@ def missing_files(store: ObjectStore, files: Iterable[FileEntry], name_of: Calla
         found = "is missing" if size is None else f"has {size} bytes instead of {entry.bytes}"
         return f"blob {name_of(entry.sha256)} of {entry.path} {found}"
 
-    return [fault for fault in _parallel(look, files) if fault is not None]
+    return [fault for fault in parallel(look, files) if fault is not None]
 
 
 def numbered(store: ObjectStore, prefix: str) -> dict[int, str]:
@@ -240,12 +240,12 @@ def hash_file(path: Path) -> str:
     return hasher.hexdigest()
 
 
-def _parallel(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
+def parallel(function: Callable[[_Item], _Result], items: Iterable[_Item], threads: int = TRANSFERS) -> list[_Result]:
     """Map over items with a few threads, results in order; the first failure is raised and the rest is not started."""
     listed = list(items)
     if len(listed) < 2:
         return [function(item) for item in listed]
-    with ThreadPoolExecutor(min(TRANSFERS, len(listed))) as pool:
+    with ThreadPoolExecutor(min(threads, len(listed))) as pool:
         futures = [pool.submit(function, item) for item in listed]
         try:
             return [future.result() for future in futures]
