@@ -242,6 +242,9 @@ class ModelConfig(Section):
     remat: Literal["none", "block", "matmuls"] = not_identity(
         "none", description="what a backward pass computes again: whole blocks, or all of them but matrix products"
     )
+    scan_layers: bool = not_identity(
+        False, description="compile one group of unlike layers and loop over the groups, not every layer by itself"
+    )
 
     @model_validator(mode="before")
     @classmethod

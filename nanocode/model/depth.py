@@ -55,6 +55,21 @@ class Shape:
         return self.kv_heads * self.head_width
 
     @property
+    def middle(self) -> int:
+        """The layer behind which backout takes the stream."""
+        return self.layers // 2
+
+    @property
+    def period(self) -> int:
+        """The fewest layers that repeat up to the last: the same windows, value embeddings at the same places."""
+        kinds = [(window, layer in self.value_layers) for layer, window in enumerate(self.windows)]
+        return next(
+            length
+            for length in range(1, self.layers + 1)
+            if self.layers % length == 0 and kinds == kinds[:length] * (self.layers // length)
+        )
+
+    @property
     def matrix_parameters(self) -> int:
         """Parameters of the matrices inside the blocks, gates included: those that Muon trains."""
         attention = 2 * self.width * (self.width + self.kv_width)

@@ -164,15 +164,6 @@ def shardings(mesh: Mesh, state: Any) -> Any:
     return jax.tree.map_with_path(place, state)
 
 
-def gathered(places: Any) -> Any:
-    """The layout in which weights are multiplied: whole over `fsdp`, still split over `tensor`."""
-
-    def whole(place: NamedSharding) -> NamedSharding:
-        return NamedSharding(place.mesh, PartitionSpec(*(axis if axis == "tensor" else None for axis in place.spec)))
-
-    return jax.tree.map(whole, places)
-
-
 def put(tree: Any, places: Any) -> Any:
     """Lay host or device arrays out as `places` (NamedShardings) say; each process holds all of `tree` and gives its
     part.

@@ -17,6 +17,7 @@ from jax.sharding import Mesh
 from nanocode.config import ComputeConfig, GuardConfig
 from nanocode.data.prefetch import Prefetch
 from nanocode.model.gpt import GPT
+from nanocode.model.parameters import with_parameters
 from nanocode.stopping import Interrupted
 from nanocode.training.batches import placed
 from nanocode.training.checkpoint import Checkpointer, Store
@@ -28,7 +29,7 @@ from nanocode.training.loop import Listener, Rules, train
 from nanocode.training.metrics import StepFile, TrainingLog, Workload
 from nanocode.training.probes import Probe, Probes
 from nanocode.training.sharding import check_shape, layout_of, on_one_device
-from nanocode.training.step import Loss, TrainState, initial_state, make_step, with_parameters
+from nanocode.training.step import Loss, TrainState, initial_state, make_step
 from nanocode.training.tracing import Tracer
 from nanocode.training.trackers import open_trackers
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +11,10 @@ import optax
 from flax import nnx
 from jax.sharding import Mesh
 
+from nanocode.model.parameters import parameters_of, with_parameters
 from nanocode.training.accumulation import accumulated, part_count
-from nanocode.training.sharding import gathered, layout_of, put, shardings
-
-Model = TypeVar("Model", bound=nnx.Module)
+from nanocode.training.gathering import gathered
+from nanocode.training.sharding import layout_of, put, shardings
 
 Loss = Callable[[Any, Any], tuple[jax.Array, dict[str, jax.Array]]]
 """(model, batch) -> (scalar loss, named scalars for the log): means over the batch's targets, or over its pairs."""
@@ -33,7 +33,7 @@ class TrainState(NamedTuple):
 
 def initial_state(model: nnx.Module, optimizer: optax.GradientTransformation, mesh: Mesh | None = None) -> TrainState:
     """The model's parameters and a fresh optimizer state, laid out over the mesh if there is one."""
-    parameters = jax.tree.map(jnp.copy, nnx.to_pure_dict(nnx.state(model, nnx.Param)))  # the first step donates them
+    parameters = jax.tree.map(jnp.copy, parameters_of(model))  # the first step donates them
     if mesh is None:
         return _fresh(parameters, optimizer)
     places = shardings(mesh, jax.eval_shape(lambda own: _fresh(own, optimizer), parameters))
@@ -43,7 +43,7 @@ def initial_state(model: nnx.Module, optimizer: optax.GradientTransformation, me
 
 def abstract_state(model: nnx.Module, optimizer: optax.GradientTransformation, mesh: Mesh | None = None) -> TrainState:
     """The shapes and shardings of `initial_state`: what compiling a step ahead of time needs, with no array made."""
-    state = jax.eval_shape(lambda own: _fresh(own, optimizer), nnx.to_pure_dict(nnx.state(model, nnx.Param)))
+    state = jax.eval_shape(lambda own: _fresh(own, optimizer), parameters_of(model))
     if mesh is None:
         return state
     return jax.tree.map(
@@ -53,13 +53,6 @@ def abstract_state(model: nnx.Module, optimizer: optax.GradientTransformation, m
 
 def _fresh(parameters: Any, optimizer: optax.GradientTransformation) -> TrainState:
     return TrainState(parameters, optimizer.init(parameters), jnp.zeros((), jnp.int32))
-
-
-def with_parameters(model: Model, parameters: Any) -> Model:
-    """A model like `model` that computes with `parameters` (a pure dict, possibly traced)."""
-    graph, state = nnx.split(model)
-    nnx.replace_by_pure_dict(state, parameters)
-    return nnx.merge(graph, state)
 
 
 def make_step(
@@ -78,9 +71,10 @@ def make_step(
     places = None if mesh is None else shardings(mesh, abstract_state(model, optimizer))
 
     def objective(parameters: Any, batch: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-        if places is not None:  # else the compiler moves activations to the weights, the larger of the two
-            parameters = jax.lax.with_sharding_constraint(parameters, gathered(places.parameters))
-        return loss(with_parameters(model, parameters), batch)
+        own = with_parameters(model, parameters)
+        if mesh is not None:  # else the compiler moves activations to the weights, the larger of the two
+            own = gathered(own, mesh)
+        return loss(own, batch)
 
     def gradients(parameters: Any, batch: Any) -> Any:
         values, found = jax.value_and_grad(objective, has_aux=True)(parameters, batch)

@@ -236,7 +236,18 @@ def on_eight_devices(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["accumulated", "data", "fsdp", "fsdp and tensor", "all, accumulated"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "accumulated",
+        "data",
+        "fsdp",
+        "fsdp, layers in a loop",
+        "fsdp and tensor",
+        "all, accumulated",
+        "all, layers in a loop",
+    ],
+)
 def test_every_layout_has_the_losses_of_one_device(on_eight_devices: dict[str, Any], name: str) -> None:
     expected = np.array(on_eight_devices["results"]["one device"]["losses"])
     assert len(expected) == 20

@@ -25,8 +25,9 @@ from nanocode.training.step import TrainState, initial_state, make_step
 
 STEPS, ROWS, VOCAB = 20, 16, 128
 MODEL = ModelConfig(
-    depth=2, width=64, heads=4, context_tokens=32, dtype="float32", value_embeddings=True, layer_scalars=True
+    depth=4, width=64, heads=4, context_tokens=32, dtype="float32", value_embeddings=True, layer_scalars=True
 )
+LOOPED = MODEL.model_copy(update={"scan_layers": True})
 # An epsilon that rounding cannot reach: nanochat's 1e-10 turns the noise of a near-zero gradient into whole steps.
 _TABLES = AdamGroupConfig(lr=0.02, epsilon=1e-4)
 OPTIMIZER = OptimizerConfig(
@@ -38,12 +39,14 @@ OPTIMIZER = OptimizerConfig(
     smear_backout=_TABLES,
 )
 LAYOUTS = {
-    "one device": (1, ComputeConfig()),
-    "accumulated": (1, ComputeConfig(device_batch_rows=4)),
-    "data": (8, ComputeConfig()),
-    "fsdp": (8, ComputeConfig(mesh_fsdp=8)),
-    "fsdp and tensor": (8, ComputeConfig(mesh_fsdp=2, mesh_tensor=4)),
-    "all, accumulated": (8, ComputeConfig(mesh_data=2, mesh_fsdp=2, mesh_tensor=2, device_batch_rows=2)),
+    "one device": (1, ComputeConfig(), MODEL),
+    "accumulated": (1, ComputeConfig(device_batch_rows=4), MODEL),
+    "data": (8, ComputeConfig(), MODEL),
+    "fsdp": (8, ComputeConfig(mesh_fsdp=8), MODEL),
+    "fsdp, layers in a loop": (8, ComputeConfig(mesh_fsdp=8), LOOPED),
+    "fsdp and tensor": (8, ComputeConfig(mesh_fsdp=2, mesh_tensor=4), MODEL),
+    "all, accumulated": (8, ComputeConfig(mesh_data=2, mesh_fsdp=2, mesh_tensor=2, device_batch_rows=2), MODEL),
+    "all, layers in a loop": (8, ComputeConfig(mesh_data=2, mesh_fsdp=2, mesh_tensor=2), LOOPED),
 }
 
 
@@ -55,10 +58,12 @@ def batch(step: int) -> Batch:
     return Batch(ids, mask, np.broadcast_to(np.arange(33) >= 20, ids.shape).astype(np.int32))
 
 
-def train(compute: ComputeConfig, devices: int, steps: int = STEPS) -> tuple[list[float], TrainState]:
+def train(
+    compute: ComputeConfig, devices: int, config: ModelConfig = MODEL, steps: int = STEPS
+) -> tuple[list[float], TrainState]:
     """The losses and the state after them."""
     mesh = build_mesh(layout(compute, devices), jax.devices()[:devices])
-    model = GPT(MODEL, VOCAB, nnx.Rngs(0))
+    model = GPT(config, VOCAB, nnx.Rngs(0))
     optimizer = build_optimizer(OPTIMIZER, STEPS, **stack_layout(mesh))
     state = initial_state(model, optimizer, mesh)
     step = make_step(
@@ -122,8 +127,8 @@ def is_kept_by_a_checkpoint(state: TrainState, root: Path) -> bool:
 
 def main() -> None:
     results = {}
-    for name, (devices, compute) in LAYOUTS.items():
-        losses, state = train(compute, devices)
+    for name, (devices, compute, config) in LAYOUTS.items():
+        losses, state = train(compute, devices, config)
         with tempfile.TemporaryDirectory() as root:
             kept = is_kept_by_a_checkpoint(state, Path(root))
         results[name] = {"losses": losses, "share": device_share(state), "kept": kept}

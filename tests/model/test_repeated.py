@@ -1,0 +1,88 @@
+"""Layers in a loop: the same model, a program whose size does not grow with the depth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from nanocode.config import ModelConfig
+from nanocode.model.depth import shape
+from nanocode.model.gpt import GPT
+from nanocode.model.parameters import parameters_of, with_parameters
+
+VOCAB = 64
+
+
+def config(**values: Any) -> ModelConfig:
+    small = {"depth": 4, "width": 32, "heads": 2, "context_tokens": 256, "dtype": "float32", "window_pattern": "SL"}
+    return ModelConfig.model_validate(small | values)
+
+
+def model(**values: Any) -> GPT:
+    """A model none of whose parameters is zero: a layer left out would show."""
+    built = GPT(config(**values), VOCAB, nnx.Rngs(0))
+    leaves, structure = jax.tree.flatten(parameters_of(built))
+    keys = jax.random.split(jax.random.key(1), len(leaves))
+    return with_parameters(
+        built,
+        jax.tree.unflatten(structure, [jax.random.normal(key, leaf.shape) / 8 for key, leaf in zip(keys, leaves, strict=True)]),
+    )
+
+
+IDS = np.random.default_rng(0).integers(0, VOCAB, (2, 200)).astype(np.int32)
+SEGMENTS = np.sort(np.random.default_rng(1).integers(0, 3, IDS.shape), axis=1).astype(np.int32)
+
+
+def loss_and_gradients(own: GPT) -> Any:
+    def loss(parameters: Any) -> jax.Array:
+        return jnp.mean(with_parameters(own, parameters)(IDS, SEGMENTS) ** 2)
+
+    return jax.jit(jax.value_and_grad(loss))(parameters_of(own))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"mask_documents": True, "kv_heads": 1, "remat": "block"},
+        {"depth": 6, "remat": "matmuls"},
+        {"recipe": "nanocode", "window_pattern": "L", "tie_embeddings": True},
+        {"depth": 3},
+    ],
+    ids=str,
+)
+def test_a_loop_over_layers_has_the_logits_and_gradients_of_the_layers_one_by_one(options: dict[str, Any]) -> None:
+    plain, looped = model(**options), model(**options, scan_layers=True)
+    (loss, gradients), (other_loss, other) = loss_and_gradients(plain), loss_and_gradients(looped)
+    assert float(loss) == pytest.approx(float(other_loss), rel=1e-6)
+    scale = max(float(jnp.max(jnp.abs(leaf))) for leaf in jax.tree.leaves(gradients))
+    jax.tree.map(lambda one, two: np.testing.assert_allclose(one, two, atol=1e-5 * scale), gradients, other)
+
+
+def test_the_program_of_a_loop_does_not_grow_with_the_depth() -> None:
+    def operations(depth: int, scan_layers: bool) -> int:
+        own = nnx.eval_shape(lambda: GPT(config(depth=depth, scan_layers=scan_layers), VOCAB, nnx.Rngs(0)))
+        lowered = jax.jit(lambda parameters: with_parameters(own, parameters)(IDS)).lower(parameters_of(own))
+        return lowered.as_text().count("dot_general")
+
+    assert operations(16, scan_layers=True) == operations(4, scan_layers=True)
+    assert operations(16, scan_layers=False) > 3 * operations(4, scan_layers=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "period"),
+    [
+        ({"depth": 24, "window_pattern": "SSSL"}, 4),
+        ({"depth": 24, "window_pattern": "L"}, 2),  # value embeddings in every second layer
+        ({"depth": 24, "window_pattern": "L", "recipe": "nanocode"}, 1),
+        ({"depth": 6, "window_pattern": "SSSL"}, 6),  # S S S L S L: nothing repeats
+        ({"depth": 1}, 1),
+    ],
+)
+def test_the_period_is_that_of_windows_and_value_embeddings(options: dict[str, Any], period: int) -> None:
+    assert shape(config(**options | {"context_tokens": 1_024}), VOCAB).period == period
