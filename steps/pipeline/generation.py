@@ -9,6 +9,7 @@ from typing import Any, Literal
 from artifacts.build import Build, Stage
 from nanocode.config import Config
 from steps.pipeline.run import Run, require_sandbox
+from steps.pipeline.spend import answers_in, endpoint_cost, prices
 
 Split = Literal["sft", "preference"]
 
@@ -79,6 +80,7 @@ def _generate(run: Run, shard: tuple[Split, int, int], making: Build) -> Mapping
         answers.save()
         raise
     (making.output / "calls.jsonl").write_bytes(answers.in_order())
+    making.cost.update(endpoint_cost(answers_in(answers.folder), prices(config.constitution)))
     return metrics
 
 
