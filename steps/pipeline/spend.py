@@ -1,0 +1,70 @@
+"""What generation spent at its endpoints: requests, tokens, and money where the config knows the prices."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from nanocode.config import ConstitutionConfig
+
+
+@dataclass(frozen=True)
+class Price:
+    """US dollars for a million tokens."""
+
+    input: float
+    output: float
+
+    def of(self, tokens_in: int, tokens_out: int) -> float:
+        """US dollars for that many tokens."""
+        return (tokens_in * self.input + tokens_out * self.output) / 1e6
+
+
+def prices(config: ConstitutionConfig) -> dict[str, Price]:
+    """Prices by model, of the endpoints whose config gives both.
+
+    A model that two endpoints sell at different prices has none here: an answer does not say which of them gave it.
+    """
+    found: dict[str, set[Price | None]] = {}
+    for endpoint in (config.generator, config.critic, config.reviser):
+        given = endpoint.usd_per_million_input_tokens, endpoint.usd_per_million_output_tokens
+        price = None if None in given else Price(*(value for value in given if value is not None))
+        found.setdefault(endpoint.model, set()).add(price)
+    return {
+        model: price for model, offers in found.items() if len(offers) == 1 for price in offers if price is not None
+    }
+
+
+def endpoint_cost(answers: Iterable[str], known: Mapping[str, Price]) -> dict[str, float]:
+    """Amounts for a stage's cost, from its raw answers. `usd` is there only when every answer has a price."""
+    requests = tokens_in = tokens_out = 0
+    usd: float | None = 0.0
+    for answer in answers:
+        body = json.loads(answer)
+        usage = body.get("usage") or {}
+        asked, said = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
+        price = _price(str(body.get("model", "")), known)
+        requests, tokens_in, tokens_out = requests + 1, tokens_in + asked, tokens_out + said
+        usd = None if usd is None or price is None or not asked else usd + price.of(asked, said)
+    cost: dict[str, float] = {"requests": requests, "tokens_in": tokens_in, "tokens_out": tokens_out}
+    return cost if usd is None else cost | {"usd": round(usd, 6)}
+
+
+def answers_in(ledger_folder: Path) -> Iterator[str]:
+    """The raw answers that the ledgers in a folder hold."""
+    from nanocode.constitution.ledger import Ledger
+
+    for path in sorted(ledger_folder.glob("*.jsonl")):
+        with Ledger(path) as ledger:
+            for key in ledger:
+                raw = ledger.get(key)
+                assert raw is not None, f"{path}: a key of the ledger has no answer"
+                yield raw
+
+
+def _price(answered: str, known: Mapping[str, Price]) -> Price | None:
+    """The price of the model that answered: servers add a date or a build to the name that they were asked for."""
+    fitting = [model for model in known if answered.startswith(model)]
+    return known[max(fitting, key=len)] if fitting else None
