@@ -25,7 +25,7 @@ def pretrain(run: Run, shards: Mapping[str, str], tokenizer: str) -> str:
         inputs = stage.Inputs(
             by_name(making, "tokens"), by_name(making, "plan"), weights, making.inputs["tokenizer"], making.output
         )
-        return stage.run(config.pretrain, config.model, config.seed, inputs, run.running(making))
+        return _counted(making, stage.run(config.pretrain, config.model, config.seed, inputs, run.running(making)))
 
     identity = {"model": config.model.identity(), "pretrain": config.pretrain.identity()}
     return run.make(
@@ -41,6 +41,12 @@ def pretrain(run: Run, shards: Mapping[str, str], tokenizer: str) -> str:
     )
 
 
+def _counted(making: Build, metrics: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The metrics as they are; their tokens go into the cost."""
+    making.cost["tokens_trained"] = metrics["tokens"]
+    return metrics
+
+
 def sft(run: Run, base: str, tokenizer: str, conversations: str) -> str:
     config = run.config
 
@@ -54,7 +60,7 @@ def sft(run: Run, base: str, tokenizer: str, conversations: str) -> str:
             making.output,
             making.scratch,
         )
-        return stage.run(config.sft, config.seed, inputs, run.running(making))
+        return _counted(making, stage.run(config.sft, config.seed, inputs, run.running(making)))
 
     return run.make(
         Stage(
@@ -107,7 +113,7 @@ def dpo(run: Run, model: str, tokenizer: str, pairs: str, reference: str) -> str
             making.inputs["reference"],
         )
         require_sandbox()
-        return stage.run(config.dpo, config.evaluation, config.seed, inputs, run.running(making))
+        return _counted(making, stage.run(config.dpo, config.evaluation, config.seed, inputs, run.running(making)))
 
     decoding = {"max_turns": config.evaluation.max_turns, "max_new_tokens": config.evaluation.max_new_tokens}
     return run.make(
