@@ -5,12 +5,14 @@ from __future__ import annotations
 import getpass
 import os
 import resource
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from artifacts.build import Build, Produce, RunInfo, Stage, build
+from artifacts.costs import device_cost, interruption_cost
 from artifacts.repository import Repository
 from artifacts.store import open_store
 from nanocode.config import Config
@@ -49,11 +51,12 @@ class Run:
         return cls(config, Repository(store, warn=say), RunInfo(flow, run_id, _user()))
 
     def make(self, stage: Stage, produce: Produce) -> str:
-        """The record digest of `stage`, from the cache or made now; the peak memory goes into its cost."""
+        """The record digest of `stage`, from the cache or made now; memory and the devices' time go into its cost."""
 
         def measured(making: Build) -> Mapping[str, Any] | None:
+            started = time.monotonic()
             metrics = produce(making)
-            making.cost["peak_rss_bytes"] = peak_rss_bytes()
+            making.cost.update(self._held(making, time.monotonic() - started), peak_rss_bytes=peak_rss_bytes())
             return metrics
 
         return build(
@@ -65,6 +68,14 @@ class Run:
             work_root=self.work,
             report=self.say,
         ).record_digest
+
+    def _held(self, making: Build, seconds: float) -> dict[str, float]:
+        """What earlier attempts took, and the devices that were held for them and for the last one."""
+        lost = interruption_cost(making.checkpoints)
+        if "devices" not in making.cost:
+            return lost
+        held = seconds + lost.get("interrupted_seconds", 0.0)
+        return lost | device_cost(held, making.cost["devices"], self.config.compute.usd_per_device_hour)
 
     def name(self, what: str) -> str:
         return f"{self.config.name}/{what}"
@@ -81,6 +92,7 @@ class Run:
         if compute.compilation_cache:
             keep_compiled(local / "xla")
         making.environment["devices"] = sorted({device.device_kind for device in jax.devices()})
+        making.cost["devices"] = jax.device_count()
         return Running(
             self.say,
             making.checkpoints,
