@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from artifacts.canonical import canonical_json
 from artifacts.differences import ABSENT, Difference, differences
 from artifacts.records import ArtifactError, Fingerprint
 from artifacts.repository import Key, Repository, key_name, parallel
@@ -79,7 +80,16 @@ class KeyIndex:
         """
         scored = [(_distance(key.payload, payload), key) for key in self.of_step(payload["step"])]
         least = min((distance for distance, _ in scored), default=0)
-        tied = [key for distance, key in scored if distance == least][:MAX_TIES]
+        return self._best([key for distance, key in scored if distance == least], name)
+
+    def differing_in_code(self, payload: Mapping[str, Any], name: str = "") -> Key | None:
+        """The committed key with the payload's step, config and inputs, made by other code; of several as `nearest`."""
+        asked, code = canonical_json(payload), payload["code"]
+        others = [key for key in self.of_step(payload["step"]) if key.payload["code"] != code]
+        return self._best([key for key in others if canonical_json({**key.payload, "code": code}) == asked], name)
+
+    def _best(self, keys: list[Key], name: str) -> Key | None:
+        tied = keys[:MAX_TIES]
         if len(tied) < 2:
             return tied[0] if tied else None
         ranks = parallel(lambda key: self._rank(key, name), tied, READERS)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ from artifacts.records import ArtifactError, FileEntry, Provenance, Record, Warn
 from artifacts.store import CHUNK_BYTES, MissingObject, ObjectStore
 
 TRANSFERS = 8
+# A blob that was there before may be swept by a collection that has not seen who needs it now. One that was written
+# lately never is (artifacts.collect), so an older one is written again.
+RESEND_AFTER_SECONDS = 3600.0
 
 KEY_FIELDS: Mapping[str, type] = {"record": str, "payload": dict}
 
@@ -56,18 +60,27 @@ def key_name(key: str) -> str:
 
 
 class Repository:
-    """Records and their files in `store`. `warn` hears, in one line each, what was wrong but could be worked around."""
+    """Records and their files in `store`. `warn` hears, in one line each, what was wrong but could be worked around.
 
-    def __init__(self, store: ObjectStore, warn: Warn = silent) -> None:
+    `clock` gives Unix seconds.
+    """
+
+    def __init__(self, store: ObjectStore, warn: Warn = silent, clock: Callable[[], float] = time.time) -> None:
         self.store = store
         self.warn = warn
+        self.clock = clock
 
     def put_folder(self, folder: Path) -> list[FileEntry]:
-        """Store every file of a folder; returns the entries sorted by path. Blobs already there are not sent again.
+        """Store every file of a folder; returns the entries sorted by path. Blobs written lately are not sent again.
 
         Raises ArtifactError for links and special files, StoreError when the store fails or a file changes meanwhile.
         """
-        return put_files(self.store, folder, blob_name)
+
+        def is_there(name: str, size: int) -> bool:
+            written = self.store.modified(name) if self.store.size(name) == size else None
+            return written is not None and written > self.clock() - RESEND_AFTER_SECONDS
+
+        return put_files(self.store, folder, blob_name, is_there)
 
     def read_record(self, record_digest: str) -> Record:
         """The record of that digest, verified.
@@ -115,28 +128,44 @@ class Repository:
             return None
         return record
 
-    def commit(self, key: str, payload: Mapping[str, Any], record: Record, provenance: Provenance) -> str:
+    def commit(
+        self,
+        key: str,
+        payload: Mapping[str, Any],
+        record: Record,
+        provenance: Provenance,
+        folder: Path | None = None,
+    ) -> str:
         """Make a record visible under its key; returns the digest of the record that the key names from now on.
 
         That is another's when somebody committed the same key first: theirs counts, so that all who ask get one
         answer. A key whose record lost blobs is pointed to the new record. The blobs of `record` must be in the
-        store.
+        store; with `folder`, which holds its files, those that a collection swept meanwhile are sent again.
         """
-        missing = missing_files(self.store, record.files, blob_name)
-        if missing:
-            raise ArtifactError(f"{record.step}: nothing committed, {missing[0]}")
+        self._require_blobs(record, folder)
         record_digest = record.digest
         if not self.store.put_if_absent(record_name(record_digest), record.to_json()):
             self.read_record(record_digest)
         self.add_provenance(provenance)
         data = canonical_json({"record": record_digest, "payload": payload})
-        if self.store.put_if_absent(key_name(key), data):
+        is_first = self.store.put_if_absent(key_name(key), data)
+        if folder is not None:
+            self._require_blobs(record, folder)
+        if is_first:
             return record_digest
         winner = self.find(key)
         if winner is not None:
             return winner.digest
         self.store.put_bytes(key_name(key), data)
         return record_digest
+
+    def _require_blobs(self, record: Record, folder: Path | None) -> None:
+        missing = missing_files(self.store, record.files, blob_name)
+        if missing and folder is not None:
+            self.put_folder(folder)
+            missing = missing_files(self.store, record.files, blob_name)
+        if missing:
+            raise ArtifactError(f"{record.step}: cannot be committed, {missing[0]}")
 
     def add_provenance(self, provenance: Provenance) -> None:
         """Append one making to a record's provenance."""
@@ -157,12 +186,21 @@ class Repository:
         return folder
 
 
-def put_files(store: ObjectStore, folder: Path, name_of: Callable[[str], str]) -> list[FileEntry]:
-    """Store every file of a folder as `name_of(sha256)`, in parallel; returns the entries sorted by path."""
+def put_files(
+    store: ObjectStore,
+    folder: Path,
+    name_of: Callable[[str], str],
+    is_there: Callable[[str, int], bool] | None = None,
+) -> list[FileEntry]:
+    """Store every file of a folder as `name_of(sha256)`, in parallel; returns the entries sorted by path.
+
+    Not those of which `is_there(name, size)` says that they need not be sent (default: an object of that size is).
+    """
+    is_there = is_there or (lambda name, size: store.size(name) == size)
 
     def put(path: Path) -> FileEntry:
         entry = FileEntry(path.relative_to(folder).as_posix(), path.stat().st_size, hash_file(path))
-        if store.size(name_of(entry.sha256)) != entry.bytes:
+        if not is_there(name_of(entry.sha256), entry.bytes):
             store.put_file(name_of(entry.sha256), path, entry.sha256)
         return entry
 
