@@ -19,8 +19,10 @@ from artifacts.checkpoints import CheckpointStore
 from artifacts.costs import seconds_of_last_attempt
 from artifacts.environment import environment, git_state
 from artifacts.fingerprint import FIRST_PARTY, code_fingerprint
+from artifacts.lease import Lease, Terms, hold
 from artifacts.records import ArtifactError, Provenance, Record, Warn, key_payload, silent
 from artifacts.repository import Repository
+from artifacts.reuse import accept, reused
 from artifacts.workspace import work_folder
 
 
@@ -51,7 +53,7 @@ class Build:
 
     `inputs` are folders by role, verified copies. The stage may add to `environment` (devices) and to `cost`
     (device_seconds, usd, tokens_in ...), which the provenance keeps. `interruptions` counts the earlier attempts that
-    did not finish.
+    did not finish. The stage stops when `lease` is lost.
     """
 
     stage: Stage
@@ -60,8 +62,8 @@ class Build:
     output: Path
     scratch: Path
     checkpoints: CheckpointStore
+    lease: Lease
     interruptions: int
-    report: Warn
     environment: dict[str, Any] = field(default_factory=dict)
     cost: dict[str, Any] = field(default_factory=dict)
 
@@ -100,32 +102,121 @@ def build(
     work_root: Path,
     report: Warn = silent,
     clock: Callable[[], float] = time.time,
+    terms: Terms | None = None,
+    reuse: frozenset[str] = frozenset(),
 ) -> Built:
     """The record of a stage, made by `produce` only when no whole record answers its cache key.
 
-    `produce` fills `Build.output` and returns metrics (plain data) for the provenance. Its exceptions pass through
-    unchanged, and nothing becomes visible. `clock` gives Unix seconds. Raises ArtifactError for an empty output,
-    CanonicalError for metrics or config that are not plain data, StoreError when the store fails.
+    Of several processes that want the same thing one makes it, under a lease (`terms`), and the others wait for what it
+    makes. `produce` fills `Build.output` and returns metrics (plain data) for the provenance. Its exceptions pass
+    through unchanged, and nothing becomes visible. A step in `reuse` is not made: the nearest record that differs in
+    code alone is accepted (artifacts.reuse). `clock` gives Unix seconds. Raises ArtifactError for an empty
+    output, CanonicalError for metrics or config that are not plain data, StoreError when the store fails, LeaseLost
+    when the work went to somebody else.
     """
     started = clock()
     key, payload = cache_key(repository, stage, root)
+
+    def told(line: str) -> None:
+        report(f"{stage.step}: {line}")
+
     found = repository.find(key)
-    if found is not None:
-        report(f"{stage.step}: cached as {found.digest[:12]}")
-        return Built(found.digest, key, True, clock() - started)
-    checkpoints = CheckpointStore(repository.store, key)
-    before = seconds_of_last_attempt(checkpoints)
-    interruptions = checkpoints.begin_attempt({"started": timestamp(started), "run": asdict(run)} | before)
-    report(f"{stage.step}: {'starts' if not interruptions else f'starts again after {interruptions} interruption(s)'}")
-    with work_folder(work_root, stage.step) as folder:
-        making = _prepare(repository, stage, key, folder, checkpoints, interruptions, report)
-        metrics = produce(making) or {}
-        record = _record(repository, making, root)
-        provenance = _provenance(making, record, metrics, root, run, (started, clock()))
-        committed = repository.commit(key, payload, record, provenance)
-    checkpoints.clear()
-    report(f"{stage.step}: made {committed[:12]}, {record.total_bytes:,} bytes, {clock() - started:.1f} s")
-    return Built(committed, key, False, clock() - started)
+    if found is None and stage.step in reuse:
+        accepted = accept(repository, key, payload, stage.name, stage.module, root, asdict(run))
+        told(f"reused {accepted.record[:12]}, made before {', '.join(accepted.modules)} changed")
+        return Built(accepted.record, key, True, clock() - started)
+    if found is None:
+        with hold(repository.store, key, lambda: repository.find(key), terms or Terms(), told) as lease:
+            if isinstance(lease, Lease):
+                making = _Making(repository, stage, key, payload, lease, root, run, told)
+                return Built(making.make(produce, work_root, clock), key, False, clock() - started)
+            found = lease
+    told(f"cached as {found.digest[:12]}")
+    return Built(found.digest, key, True, clock() - started)
+
+
+@dataclass(frozen=True)
+class _Making:
+    """One stage that is really made."""
+
+    repository: Repository
+    stage: Stage
+    key: str
+    payload: Mapping[str, Any]
+    lease: Lease
+    root: Path
+    run: RunInfo
+    report: Warn
+
+    def make(self, produce: Produce, work_root: Path, clock: Callable[[], float]) -> str:
+        """The record's digest."""
+        started = clock()
+        checkpoints = CheckpointStore(self.repository.store, self.key, self.lease)
+        before = seconds_of_last_attempt(checkpoints)
+        attempt = {"started": timestamp(started), "run": asdict(self.run), "generation": self.lease.generation}
+        # What a collection of garbage must not take from under it (artifacts.collect).
+        attempt |= {"step": self.stage.step, "name": self.stage.name, "inputs": dict(self.stage.inputs)}
+        interruptions = checkpoints.begin_attempt(attempt | before)
+        self.report("starts" if not interruptions else f"starts again after {interruptions} interruption(s)")
+        with work_folder(work_root, self.stage.step) as folder:
+            build = self._prepare(folder, checkpoints, interruptions)
+            metrics = produce(build) or {}
+            record = self._record(build)
+            provenance = self._provenance(build, record, metrics, (started, clock()))
+            self.lease.check()
+            committed = self.repository.commit(self.key, self.payload, record, provenance, build.output)
+        checkpoints.clear()
+        self.report(f"made {committed[:12]}, {record.total_bytes:,} bytes, {clock() - started:.1f} s")
+        return committed
+
+    def _prepare(self, folder: Path, checkpoints: CheckpointStore, interruptions: int) -> Build:
+        output, scratch = folder / "output", folder / "scratch"
+        output.mkdir()
+        scratch.mkdir()
+        inputs = {
+            role: self.repository.materialise(digest, folder / "inputs" / role)
+            for role, digest in sorted(self.stage.inputs.items())
+        }
+        return Build(
+            self.stage,
+            self.key,
+            inputs,
+            output,
+            scratch,
+            checkpoints,
+            self.lease,
+            interruptions,
+            environment(),
+        )
+
+    def _record(self, build: Build) -> Record:
+        stage = self.stage
+        files = self.repository.put_folder(build.output)
+        if not files:
+            raise ArtifactError(f"{stage.step} ended without writing any file: nothing committed")
+        code = code_fingerprint(stage.module, FIRST_PARTY, self.root)
+        return Record(stage.kind, stage.step, stage.name, tuple(files), stage.inputs, stage.config, code)
+
+    def _provenance(
+        self, build: Build, record: Record, metrics: Mapping[str, Any], span: tuple[float, float]
+    ) -> Provenance:
+        started, finished = span
+        stood_in = reused(self.repository, self.stage.inputs.values(), self.root)
+        return Provenance(
+            record=record.digest,
+            git=git_state(self.root),
+            environment=build.environment,
+            metrics=plain(metrics, f"metrics of {self.stage.step}"),
+            cost={"wall_seconds": round(finished - started, 3)} | build.cost,
+            run={
+                **asdict(self.run),
+                "started": timestamp(started),
+                "finished": timestamp(finished),
+                "interruptions": build.interruptions,
+                "generation": self.lease.generation,
+                **({"reused": stood_in} if stood_in else {}),
+            },
+        )
 
 
 def timestamp(seconds: float) -> str:
@@ -138,45 +229,3 @@ def _content(repository: Repository, stage: Stage, role: str) -> str:
         return repository.read_record(stage.inputs[role]).content_digest
     except ArtifactError as error:
         raise ArtifactError(f"{stage.step}: input {role!r}: {error}") from None
-
-
-def _prepare(
-    repository: Repository,
-    stage: Stage,
-    key: str,
-    folder: Path,
-    checkpoints: CheckpointStore,
-    interruptions: int,
-    report: Warn,
-) -> Build:
-    output, scratch = folder / "output", folder / "scratch"
-    output.mkdir()
-    scratch.mkdir()
-    inputs = {
-        role: repository.materialise(digest, folder / "inputs" / role) for role, digest in sorted(stage.inputs.items())
-    }
-    return Build(stage, key, inputs, output, scratch, checkpoints, interruptions, report, environment())
-
-
-def _record(repository: Repository, making: Build, root: Path) -> Record:
-    stage = making.stage
-    files = repository.put_folder(making.output)
-    if not files:
-        raise ArtifactError(f"{stage.step} ended without writing any file: nothing committed")
-    code = code_fingerprint(stage.module, FIRST_PARTY, root)
-    return Record(stage.kind, stage.step, stage.name, tuple(files), stage.inputs, stage.config, code)
-
-
-def _provenance(
-    making: Build, record: Record, metrics: Mapping[str, Any], root: Path, run: RunInfo, span: tuple[float, float]
-) -> Provenance:
-    started, finished = span
-    times = {"started": timestamp(started), "finished": timestamp(finished), "interruptions": making.interruptions}
-    return Provenance(
-        record=record.digest,
-        git=git_state(root),
-        environment=making.environment,
-        metrics=plain(metrics, f"metrics of {making.stage.step}"),
-        cost={"wall_seconds": round(finished - started, 3)} | making.cost,
-        run=asdict(run) | times,
-    )

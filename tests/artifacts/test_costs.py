@@ -75,7 +75,7 @@ def test_a_chain_of_interruptions_adds_up_in_the_provenance(workshop, tmp_path):
             (making.output / "state").write_text(str(attempt))
             for entry in making.checkpoints.save(attempt, making.output, {}).files:
                 at(making.checkpoints, f"blobs/{entry.sha256}", 1000.0 * attempt)
-            at(making.checkpoints, f"manifests/{attempt}.json", 1000.0 * attempt + life)
+            at(making.checkpoints, f"manifests/{attempt}-{attempt}.json", 1000.0 * attempt + life)
         raise Killed
 
     def finishes(making: Build) -> None:
