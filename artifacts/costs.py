@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from artifacts.checkpoints import CheckpointStore
-from artifacts.lineage import reach
+from artifacts.reach import reach
 from artifacts.records import ArtifactError, read_json
 from artifacts.repository import Repository, numbered
 

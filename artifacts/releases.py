@@ -1,18 +1,37 @@
-"""Releases: names for records, numbered from 1 up, append-only (`releases/<name>/<version>.json`)."""
+"""Releases: names for records, numbered from 1 up, append-only (`releases/<name>/<version>.json`).
+
+A release holds enough to notice that somebody edited it, or what it speaks of: its own name and number, the content
+that its record had, the hashes of every provenance below it, the hash of the release before it, and over all of that a
+seal. `artifacts.release_check` compares; who rewrites all of it consistently is caught by a signature alone
+(`artifacts.signing`).
+"""
 
 from __future__ import annotations
 
 import difflib
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from artifacts.canonical import canonical_json, plain
-from artifacts.records import ArtifactError, check_fields
+from artifacts.canonical import canonical_json, digest, plain
+from artifacts.reach import reach
+from artifacts.records import ArtifactError, check_value, read_json
 from artifacts.repository import Repository, numbered
 
-RELEASE_FIELDS: Mapping[str, type] = {"record": str, "metrics": dict, "created": str}
+UNSEALED_FIELDS: Mapping[str, type] = {"record": str, "metrics": dict, "created": str}
+"""What releases hold that were made before there were seals."""
+
+SEALED_FIELDS: Mapping[str, type] = {
+    **UNSEALED_FIELDS,
+    "name": str,
+    "version": int,
+    "content": str,
+    "provenance": dict,
+    "previous": str,
+    "seal": str,
+}
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _DIGEST_PREFIX = re.compile(r"[0-9a-f]{4,64}")
@@ -24,13 +43,44 @@ class UnknownModel(ArtifactError):
 
 @dataclass(frozen=True)
 class Release:
-    """A named model version: the record it stands for, the metrics it was released with, and when (ISO 8601)."""
+    """A named model version: the record it stands for, the metrics it was released with, and when (ISO 8601).
+
+    `document` is the sha256 of the object that says so, `seal` what that object holds to be checked against: None for
+    a release made before there were seals.
+    """
 
     name: str
     version: int
     record: str
     metrics: Mapping[str, Any]
     created: str
+    document: str
+    seal: Seal | None
+
+    @property
+    def object(self) -> str:
+        """Where the store keeps it."""
+        return release_name(self.name, self.version)
+
+
+@dataclass(frozen=True)
+class Seal:
+    """What a release must agree with.
+
+    `content` is its record's content digest, `provenance` the sha256 of each provenance object below it, `previous` the
+    sha256 of the release before it (empty for the first). `is_whole`: name and number are the object's own, and the
+    seal is the digest of all the rest.
+    """
+
+    content: str
+    provenance: Mapping[str, str]
+    previous: str
+    is_whole: bool
+
+
+def release_name(name: str, version: int) -> str:
+    """Where the store keeps a release."""
+    return f"releases/{name}/{version}.json"
 
 
 def publish(repository: Repository, name: str, record_digest: str, metrics: Mapping[str, Any], created: str) -> int:
@@ -44,15 +94,35 @@ def publish(repository: Repository, name: str, record_digest: str, metrics: Mapp
         raise ArtifactError(
             f"release name {name!r} must be lower-case letters, digits and ._- and start with one of the first"
         )
-    repository.read_record(record_digest)
-    fields = {"record": record_digest, "metrics": plain(metrics, f"metrics of {name}"), "created": created}
+    fields = {
+        "record": record_digest,
+        "metrics": plain(metrics, f"metrics of {name}"),
+        "created": created,
+        "content": repository.read_record(record_digest).content_digest,
+        "provenance": provenance_hashes(repository, record_digest),
+    }
     while True:
         versions = _versions(repository, name)
         if versions and versions[-1].record == record_digest:
             return versions[-1].version
         version = versions[-1].version + 1 if versions else 1
-        if repository.store.put_if_absent(f"releases/{name}/{version}.json", canonical_json(fields)):
+        place = {"name": name, "version": version, "previous": versions[-1].document if versions else ""}
+        document = canonical_json(fields | place | {"seal": digest(fields | place)})
+        if repository.store.put_if_absent(release_name(name, version), document):
             return version
+
+
+def provenance_hashes(repository: Repository, record_digest: str) -> dict[str, str]:
+    """The sha256 of every provenance object of a record and of all that it was made from, by object name.
+
+    Raises ArtifactError for a record below that is missing or altered.
+    """
+    reached = reach(repository, record_digest)
+    if reached.faults:
+        raise ArtifactError(reached.faults[0].message)
+    store = repository.store
+    names = (name for each in sorted(reached.records) for name in numbered(store, f"provenance/{each}/").values())
+    return {name: hashlib.sha256(store.read(name)).hexdigest() for name in names}
 
 
 def list_releases(repository: Repository) -> list[Release]:
@@ -101,11 +171,21 @@ def resolve_record(repository: Repository, model: str) -> str:
 
 
 def _versions(repository: Repository, name: str) -> list[Release]:
-    found = []
-    for version, where in numbered(repository.store, f"releases/{name}/").items():
-        fields = check_fields(repository.store.read(where), where, RELEASE_FIELDS)
-        found.append(Release(name, version, fields["record"], fields["metrics"], fields["created"]))
-    return found
+    names = numbered(repository.store, f"releases/{name}/")
+    return [_read(name, version, where, repository.store.read(where)) for version, where in names.items()]
+
+
+def _read(name: str, version: int, where: str, data: bytes) -> Release:
+    value = read_json(data, where)
+    is_sealed = isinstance(value, dict) and "seal" in value
+    fields = check_value(value, where, SEALED_FIELDS if is_sealed else UNSEALED_FIELDS)
+    seal = None
+    if is_sealed:
+        rest = {key: fields[key] for key in SEALED_FIELDS if key != "seal"}
+        is_whole = digest(rest) == fields["seal"] and (fields["name"], fields["version"]) == (name, version)
+        seal = Seal(fields["content"], fields["provenance"], fields["previous"], is_whole)
+    document = hashlib.sha256(data).hexdigest()
+    return Release(name, version, fields["record"], fields["metrics"], fields["created"], document, seal)
 
 
 def _version(named: list[Release], number: str) -> Release:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -37,8 +36,13 @@ def models(
 
 
 def _plain(release: Release) -> dict[str, Any]:
-    fields = asdict(release)
-    return fields | {"digest": fields.pop("record")}
+    return {
+        "name": release.name,
+        "version": release.version,
+        "digest": release.record,
+        "created": release.created,
+        "metrics": release.metrics,
+    }
 
 
 def _table(releases: list[Release]) -> Table:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 
 from artifacts.build import Build, Stage
-from artifacts.lineage import reach, tree, verify
-from artifacts.releases import publish
+from artifacts.canonical import canonical_json, digest
+from artifacts.lineage import tree, verify
+from artifacts.reach import reach
+from artifacts.records import ArtifactError
+from artifacts.releases import list_releases, publish
 from artifacts.repository import blob_name, key_name, record_name
+
+DATE = "2026-01-02T03:04:05Z"
 
 
 @pytest.fixture
@@ -83,7 +91,7 @@ def test_swapped_blobs_are_both_named_with_what_they_hold_instead(workshop):
     workshop.overwrite(left, b"RIGHT")
     workshop.overwrite(right, b"LEFT!")
     found = verify(workshop.repository, built.record_digest)
-    assert [(fault.kind, fault.object) for fault in found] == [("altered-blob", left), ("altered-blob", right)]
+    assert [(fault.kind, fault.object) for fault in found] == [("swapped-blob", left), ("swapped-blob", right)]
     assert "which is data: right" in found[0].message
     assert "which is data: left" in found[1].message
 
@@ -130,8 +138,101 @@ def test_provenance_of_another_record_is_named(model):
     assert faults(model) == [("altered-provenance", own)]
 
 
+def released(model, name: str = "nano", metrics: Mapping[str, Any] = MappingProxyType({})) -> int:
+    return publish(model.repository, name, model.model.record_digest, metrics, DATE)
+
+
+def edit(model, name: str, **changes) -> None:
+    document = json.loads(model.repository.store.read(name))
+    model.overwrite(name, canonical_json(document | changes))
+
+
+def test_what_was_released_has_no_faults_however_often_it_is_made_again(model):
+    released(model)
+    last = model.repository.provenances(model.tokens.record_digest)[-1]
+    model.repository.add_provenance(last)
+    assert faults(model) == []
+
+
+def test_an_edited_metric_of_a_making_is_named_once_the_model_was_released(model):
+    released(model)
+    name = f"provenance/{model.tokens.record_digest}/1.json"
+    edit(model, name, metrics={"documents": 1_000_000})
+    (fault,) = verify(model.repository, model.model.record_digest)
+    assert (fault.kind, fault.object) == ("altered-provenance", name)
+    assert "since release nano@1 was made" in fault.message
+
+
+def test_provenance_that_is_gone_is_named_once_the_model_was_released(model):
+    released(model)
+    name = f"provenance/{model.tokens.record_digest}/1.json"
+    model.object(name).unlink()
+    assert faults(model) == [("missing-provenance", name)]
+
+
+def test_provenance_that_cannot_be_read_is_named(model):
+    name = f"provenance/{model.tokens.record_digest}/1.json"
+    model.overwrite(name, b"{")
+    assert faults(model) == [("altered-provenance", name)]
+
+
+@pytest.mark.parametrize("change", [{"metrics": {"loss": 0.0}}, {"created": "2027-01-01T00:00:00Z"}, {"version": 7}])
+def test_an_edited_release_is_named(model, change):
+    released(model)
+    edit(model, "releases/nano/1.json", **change)
+    assert faults(model) == [("altered-release", "releases/nano/1.json")]
+
+
+def test_a_release_copied_to_another_number_is_named(model):
+    released(model)
+    model.repository.store.put_bytes("releases/nano/5.json", model.repository.store.read("releases/nano/1.json"))
+    assert ("altered-release", "releases/nano/5.json") in faults(model)
+
+
+@pytest.mark.parametrize("reseals", [False, True])
+def test_a_version_pointing_elsewhere_is_named_with_what_was_released(model, reseals):
+    released(model)
+    other = model.train(model.tokens, rate=0.25).record_digest
+    name = "releases/nano/1.json"
+    edit(model, name, record=other)
+    if reseals:
+        rest = {key: value for key, value in json.loads(model.repository.store.read(name)).items() if key != "seal"}
+        edit(model, name, seal=digest(rest))
+    (fault,) = verify(model.repository, other)
+    assert (fault.kind, fault.object) == ("repointed-release", name)
+    assert model.repository.read_record(model.model.record_digest).content_digest in fault.message
+
+
+def test_a_version_rewritten_consistently_is_named_by_the_one_after_it(model):
+    released(model)
+    other = model.train(model.tokens, rate=0.25)
+    publish(model.repository, "nano", other.record_digest, {}, DATE)
+    name = "releases/nano/1.json"
+    document = json.loads(model.repository.store.read(name)) | {"metrics": {"loss": 0.0}}
+    document["seal"] = digest({key: value for key, value in document.items() if key != "seal"})
+    model.overwrite(name, canonical_json(document))
+    assert faults(model) == [("rewritten-release", name)]
+    assert [fault.object for fault in verify(model.repository, other.record_digest)] == [name]
+
+
+def test_a_release_from_before_there_were_seals_still_reads_and_verifies(model):
+    fields = {"record": model.model.record_digest, "metrics": {}, "created": DATE}
+    model.repository.store.put_bytes("releases/nano/1.json", canonical_json(fields))
+    released(model, metrics={"again": 1})
+    assert [release.version for release in list_releases(model.repository)] == [1]
+    other = model.train(model.tokens, rate=0.25)
+    assert publish(model.repository, "nano", other.record_digest, {}, DATE) == 2
+    assert faults(model) == []
+
+
+def test_nothing_is_released_whose_lineage_has_a_hole(model):
+    model.object(record_name(model.tokens.record_digest)).unlink()
+    with pytest.raises(ArtifactError, match="input 'tokens' of train"):
+        released(model)
+
+
 def test_a_release_that_points_to_nothing_is_named(model):
-    publish(model.repository, "nano", model.model.record_digest, {}, "2026-01-02T03:04:05Z")
+    released(model)
     model.object(record_name(model.model.record_digest)).unlink()
     assert faults(model) == [
         ("missing-record", record_name(model.model.record_digest)),
