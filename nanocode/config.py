@@ -412,7 +412,21 @@ class ComputeConfig(Section):
     """How a run is carried out. None of it enters a cache key."""
 
     checkpoint_every_seconds: float = Field(30.0, gt=0, description="the first saves of a stage come sooner")
+    checkpoint_every_steps: int | None = not_identity(
+        None, ge=1, description="of training, too; left out: by time alone"
+    )
     keep_checkpoints: int = Field(2, ge=1)
+    keep_best: str | None = not_identity(
+        None,
+        min_length=1,
+        description="a held-out figure, as 'bpb_docs': the checkpoint with its lowest value is kept too",
+    )
+    lease_seconds: float = not_identity(
+        60.0, ge=5, description="after which silence of its maker others take work over"
+    )
+    preemption: str = not_identity(
+        "none", pattern=r"^(none|gce|aws|file:.+)$", description="who announces the machine's end: gce, aws, file:PATH"
+    )
     grace_seconds: float = Field(25.0, gt=0)
     usd_per_device_hour: float | None = not_identity(
         None, ge=0, description="price of one device, for the cost ledger; left out: time is counted and money is not"

@@ -34,7 +34,7 @@ def shard_data(run: Run, source_name: str) -> str:
             run.say,
             manifest=manifest,
             saving=saving,
-            stop_requested=run.stop_requested,
+            stop_requested=run.stop_asked(making),
         )
 
     return run.make(
@@ -105,7 +105,7 @@ def tokenise(run: Run, source_name: str, shards: str, tokenizer: str) -> str:
         inputs = stage.Inputs(
             making.inputs["shards"], making.inputs["tokenizer"], making.output, saved.details if saved else {}
         )
-        return stage.run(inputs, os.cpu_count() or 1, run.say, save, run.stop_requested)
+        return stage.run(inputs, os.cpu_count() or 1, run.say, save, run.stop_asked(making))
 
     return run.make(
         Stage(

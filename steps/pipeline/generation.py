@@ -75,7 +75,7 @@ def _generate(run: Run, shard: tuple[Split, int, int], making: Build) -> Mapping
         pairs=pairs,
     )
     try:
-        metrics = stage.run(config.constitution, config.seed, inputs, report, run.stop_requested)
+        metrics = stage.run(config.constitution, config.seed, inputs, report, run.stop_asked(making))
     except (stage.Interrupted, stage.EndpointError):
         answers.save()
         raise

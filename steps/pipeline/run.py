@@ -9,19 +9,23 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from artifacts.build import Build, Produce, RunInfo, Stage, build
 from artifacts.costs import device_cost, interruption_cost
+from artifacts.lease import Terms
 from artifacts.repository import Repository
 from artifacts.store import open_store
 from nanocode.config import Config
+from nanocode.stopping import Interrupted
 from steps.signals import hush, stop_requested
 
 if TYPE_CHECKING:
     from nanocode.training.stage import Running
 
 ROOT = Path(__file__).resolve().parents[2]
+
+_LOOK_SECONDS = 0.1
 
 
 def say(line: str) -> None:
@@ -43,12 +47,16 @@ class Run:
     stop_requested: Callable[[], bool] = stop_requested
     root: Path = ROOT
     work: Path = field(default=ROOT / ".nanocode" / "work")
+    reuse: frozenset[str] = frozenset()
 
     @classmethod
-    def open(cls, config: Config, *, flow: str, run_id: str) -> Run:
-        """Open the store: NANOCODE_STORE, else `[store] url`, relative paths counted from the project."""
+    def open(cls, config: Config, *, flow: str, run_id: str, reuse: frozenset[str] = frozenset()) -> Self:
+        """Open the store: NANOCODE_STORE, else `[store] url`, relative paths counted from the project.
+
+        The steps in `reuse` are not made again for an edit of their code alone.
+        """
         store = open_store(os.environ.get("NANOCODE_STORE") or config.store.url, ROOT)
-        return cls(config, Repository(store, warn=say), RunInfo(flow, run_id, _user()))
+        return cls(config, Repository(store, warn=say), RunInfo(flow, run_id, _user()), reuse=reuse)
 
     def make(self, stage: Stage, produce: Produce) -> str:
         """The record digest of `stage`, from the cache or made now; memory and the devices' time go into its cost."""
@@ -67,7 +75,21 @@ class Run:
             run=self.info,
             work_root=self.work,
             report=self.say,
+            reuse=self.reuse,
+            terms=Terms(ttl_seconds=self.config.compute.lease_seconds, sleep=self._wait),
         ).record_digest
+
+    def _wait(self, seconds: float) -> None:
+        """Sleep while another process makes what is wanted here. Raises Interrupted when asked to stop."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.stop_requested():
+                raise Interrupted("stopped while another process made this; run the same command to continue")
+            time.sleep(_LOOK_SECONDS)
+
+    def stop_asked(self, making: Build) -> Callable[[], bool]:
+        """What a stage asks between two pieces of work: whether the process should stop, or its lease was lost."""
+        return lambda: self.stop_requested() or making.lease.lost
 
     def _held(self, making: Build, seconds: float) -> dict[str, float]:
         """What earlier attempts took, and the devices that were held for them and for the last one."""
@@ -97,7 +119,7 @@ class Run:
             self.say,
             making.checkpoints,
             compute,
-            self.stop_requested,
+            self.stop_asked(making),
             build_mesh(layout(compute, jax.device_count()), jax.devices()),
             local / "logs" / f"{making.stage.name}-{making.key[:12]}",
         )
