@@ -3,6 +3,7 @@
     python flows/full_pipeline.py run                                  # configs/nano.toml
     python flows/full_pipeline.py --config config configs/d12.toml run # another config (before `run`)
     python flows/full_pipeline.py run --override 'dpo.lr=2e-4; seed=2' # single values
+    python flows/full_pipeline.py run --reuse 'pretrain, sft'          # keep these although their code was edited
     python flows/full_pipeline.py resume                               # go on after a failure
     python flows/full_pipeline.py card view sft                        # look at a stage's card
 
@@ -47,6 +48,7 @@ class FullPipeline(FlowSpec):
 
     config = Config("config", default=DEFAULT_CONFIG, parser="flows.settings.read_config", help="TOML file of the run")
     override = Parameter("override", default="", help="values to change: 'section.key=value; section.key=value'")
+    reuse = Parameter("reuse", default="", help="stages not to make again for an edit of code alone: 'pretrain, sft'")
 
     @step
     @stage
@@ -55,6 +57,7 @@ class FullPipeline(FlowSpec):
         self.started = time.time()
         settings = self.settings()
         plan_stages(settings)  # a model that cannot be built is refused here, not after hours of data
+        pipeline.read_reuse(self.reuse)
         self.sources = [source.name for source in settings.data.sources]
         self.rollout_shards = pipeline.rollout_shards(settings)
         self.next(self.shard_data, foreach="sources")
@@ -172,15 +175,10 @@ class FullPipeline(FlowSpec):
     @stage
     def release(self):
         """A named, numbered model version."""
-        self.released = pipeline.release(
-            self.run(),
-            self.dpo_model,
-            self.tokenizer,
-            self.soul,
-            self.evaluations,
-            self.conversations,
-            time.time() - self.started,
-        ).to_json()
+        record = pipeline.assemble(
+            self.run(), self.dpo_model, self.tokenizer, self.soul, self.evaluations, self.conversations
+        )
+        self.released = pipeline.release(self.run(), record, time.time() - self.started).to_json()
         self.next(self.end)
 
     @step
@@ -197,7 +195,9 @@ class FullPipeline(FlowSpec):
 
     def run(self):
         """What every stage needs: config, store, provenance, a voice and a stop signal."""
-        return pipeline.Run.open(self.settings(), flow=current.flow_name, run_id=current.run_id)
+        return pipeline.Run.open(
+            self.settings(), flow=current.flow_name, run_id=current.run_id, reuse=pipeline.read_reuse(self.reuse)
+        )
 
 
 if __name__ == "__main__":

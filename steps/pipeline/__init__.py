@@ -8,7 +8,8 @@ JAX.
 
 from steps.pipeline.data import fit_tokenizer, import_file, import_soul, plan_rows, shard_data, tokenise
 from steps.pipeline.generation import gather_rollouts, generate_rollouts, rollout_shards
-from steps.pipeline.releasing import Released, evaluate, release
+from steps.pipeline.releasing import Released, assemble, evaluate, release
+from steps.pipeline.reuse import read_reuse
 from steps.pipeline.run import ROOT, Run, say
 from steps.pipeline.training import dpo, pretrain, reference, sft
 
@@ -16,6 +17,7 @@ __all__ = [
     "ROOT",
     "Released",
     "Run",
+    "assemble",
     "dpo",
     "evaluate",
     "fit_tokenizer",
@@ -25,6 +27,7 @@ __all__ = [
     "import_soul",
     "plan_rows",
     "pretrain",
+    "read_reuse",
     "reference",
     "release",
     "rollout_shards",

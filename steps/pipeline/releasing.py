@@ -11,6 +11,7 @@ from typing import Any, Literal
 from artifacts.build import Build, Stage
 from artifacts.releases import publish, resolve
 from artifacts.repository import Repository
+from artifacts.reuse import reused
 from steps.pipeline.run import Run, by_name, require_sandbox, roles
 
 
@@ -68,16 +69,8 @@ class Released:
         return asdict(self)
 
 
-def release(
-    run: Run,
-    model: str,
-    tokenizer: str,
-    soul: str,
-    evaluations: Mapping[str, str],
-    sft_data: str,
-    wall_seconds: float,
-) -> Released:
-    """Assemble the model version and give it the next number under the config's name."""
+def assemble(run: Run, model: str, tokenizer: str, soul: str, evaluations: Mapping[str, str], sft_data: str) -> str:
+    """All that a user of the model needs, in one artifact."""
     from steps import release as stage
 
     config = {key: value for key, value in run.config.identity().items() if key not in ("compute", "store")}
@@ -94,7 +87,7 @@ def release(
         return stage.run(config, inputs)
 
     inputs = {"model": model, "tokenizer": tokenizer, "soul": soul, "sft_data": sft_data}
-    record = run.make(
+    return run.make(
         Stage(
             "release",
             "release",
@@ -105,13 +98,15 @@ def release(
         ),
         produce,
     )
-    return _publish(run, record, wall_seconds)
 
 
-def _publish(run: Run, record: str, wall_seconds: float) -> Released:
-    """The next version under the config's name, with the run's own figures."""
+def release(run: Run, record: str, wall_seconds: float) -> Released:
+    """Give what `assemble` made the next version under the config's name, with the run's own figures."""
     figures = dict(run.repository.provenances(record)[-1].metrics)
     figures |= {"wall_seconds": round(wall_seconds, 1), "peak_rss_bytes": lineage_peak(run.repository, record)}
+    accepted = reused(run.repository, [record], run.root)
+    if accepted:
+        figures["reused"] = accepted
     created = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     version = publish(run.repository, run.config.name, record, figures, created)
     kept = resolve(run.repository, f"{run.config.name}@{version}")
