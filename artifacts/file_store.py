@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from artifacts.store import CHUNK_BYTES, MissingObject, StoreError, check_name
+from artifacts.store import CHUNK_BYTES, MARKER, Marker, MissingObject, StoreError, check_name
 
 TEMPORARY = ".temporary"
 LOCKS = ".locks"
@@ -32,9 +32,11 @@ class FileStore:
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
         self.url = f"file:{self.root}"
+        self._marker = Marker()
 
     def put_file(self, name: str, path: Path, sha256: str | None = None) -> None:
         target = self._path(name)
+        self._marker.ensure(self)
         try:
             with path.open("rb") as source, self._finished(name, _pieces(source)) as (temporary, found):
                 if sha256 is not None and found != sha256:
@@ -46,6 +48,7 @@ class FileStore:
 
     def put_bytes(self, name: str, data: bytes) -> None:
         target = self._path(name)
+        self._marker.ensure(self)
         try:
             with self._finished(name, [data]) as (temporary, _), self._locked(name):
                 _replace(temporary, target)
@@ -54,6 +57,7 @@ class FileStore:
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         target = self._path(name)
+        self._marker.ensure(self)
         if target.exists():
             return False
         try:
@@ -133,7 +137,7 @@ class FileStore:
             folders[:] = [each for each in folders if each not in (TEMPORARY, LOCKS)]
             relative = Path(parent).relative_to(self.root)
             names.extend((relative / each).as_posix() for each in files)
-        yield from sorted(name for name in names if name.startswith(prefix))
+        yield from sorted(name for name in names if name.startswith(prefix) and name != MARKER)
 
     def delete(self, name: str) -> None:
         path = self._path(name)

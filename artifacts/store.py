@@ -1,17 +1,26 @@
 """Object stores: flat names to bytes, with two atomic operations: create if absent, and replace if unchanged.
 
-`ObjectStore` is the whole contract that the artifact layer needs; `FileStore` keeps it in a folder. `open_store`
-chooses by URL.
+`ObjectStore` is the whole contract that the artifact layer needs; `FileStore` keeps it in a folder, `S3Store` and
+`GcsStore` in a bucket. `open_store` chooses by URL.
+
+A store says in `store.json` which layout its objects have, from the first write on. One without it has the first.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from artifacts.records import Warn, silent
+
 CHUNK_BYTES = 1 << 20
+CACHE_BYTES = 20_000_000_000
+MARKER = "store.json"
+SCHEMA = 1
 
 _PART = re.compile(r"[A-Za-z0-9_@=+,-][A-Za-z0-9_@=+,.-]*")
 
@@ -72,7 +81,7 @@ class ObjectStore(Protocol):
         """When an object was written, in Unix seconds by the store's own clock; None when there is none."""
 
     def list(self, prefix: str) -> Iterator[str]:
-        """The names that start with `prefix`, sorted."""
+        """The names that start with `prefix`, sorted. The mark of the store's layout is not among them."""
 
     def delete(self, name: str) -> None:
         """Remove an object; no error when there is none."""
@@ -90,20 +99,106 @@ def check_name(name: str) -> str:
     return name
 
 
-def open_store(url: str, root: Path | None = None) -> ObjectStore:
-    """The store at `url`.
+@dataclass(frozen=True)
+class StoreSettings:
+    """How stores are used. `cache` is the folder for copies of remote blobs, of `cache_bytes` at most (0: none).
 
-    A relative `file:` path counts from `root` (default: the working directory). Raises WrongStore.
+    `unsafe_leases` lets a server without conditional writes be used.
     """
-    scheme, separator, rest = url.partition(":")
-    if not separator or scheme != "file":
-        raise WrongStore(f"store {url!r}: use one of the supported kinds: file:PATH")
+
+    cache: Path | None = None
+    cache_bytes: int = 0
+    unsafe_leases: bool = False
+
+    @classmethod
+    def chosen(
+        cls, environment: Mapping[str, str], root: Path, *, cache_bytes: int = CACHE_BYTES, unsafe_leases: bool = False
+    ) -> StoreSettings:
+        """These settings, with what NANOCODE_CACHE and NANOCODE_UNSAFE_LEASES=1 say; paths count from `root`."""
+        cache = root / Path(environment.get("NANOCODE_CACHE") or ".nanocode/cache").expanduser()
+        return cls(cache, cache_bytes, unsafe_leases or environment.get("NANOCODE_UNSAFE_LEASES") == "1")
+
+
+def open_store(
+    url: str, root: Path | None = None, settings: StoreSettings = StoreSettings(), warn: Warn = silent
+) -> ObjectStore:
+    """The store at `url`: `file:PATH`, `s3://BUCKET/PREFIX` or `gs://BUCKET/PREFIX`, looked at once.
+
+    A relative `file:` path counts from `root` (default: the working directory). Raises WrongStore for a URL that is
+    none and for a store of a newer layout, StoreError when the store does not answer.
+    """
+    scheme, _, rest = url.partition(":")
+    if scheme == "file":
+        store = _open_folder(url, rest, root or Path.cwd())
+    elif scheme in ("s3", "gs"):
+        store = _open_bucket(url, scheme, settings, warn)
+    else:
+        raise WrongStore(f"store {url!r}: use one of the supported kinds: file:PATH, s3://BUCKET/PREFIX, gs://...")
+    check_schema(store)
+    return store
+
+
+def check_schema(store: ObjectStore) -> bool:
+    """Whether the store bears a mark of its layout. Raises WrongStore when the layout is not known here."""
+    try:
+        data = store.read(MARKER)
+    except MissingObject:
+        return False
+    try:
+        schema = json.loads(data)["schema"]
+    except (ValueError, KeyError, TypeError):
+        raise WrongStore(f"{MARKER} in store {store.url} is malformed: restore it, or choose another store") from None
+    if schema != SCHEMA:
+        raise WrongStore(
+            f"store {store.url} has schema {schema}, this nanocode knows {SCHEMA}: use the nanocode that wrote it, "
+            "or choose another store"
+        )
+    return True
+
+
+class Marker:
+    """Writes `store.json` before a store's first object."""
+
+    def __init__(self) -> None:
+        self._seen = False
+
+    def ensure(self, store: ObjectStore) -> None:
+        """Write the mark unless this process saw it already."""
+        if self._seen:
+            return
+        self._seen = True  # now, because the mark itself is written through the store
+        try:
+            if not check_schema(store):
+                store.put_if_absent(MARKER, json.dumps({"schema": SCHEMA}).encode())
+        except BaseException:
+            self._seen = False
+            raise
+
+
+def _open_folder(url: str, rest: str, root: Path) -> ObjectStore:
+    from artifacts.file_store import FileStore
+
     if rest.startswith("//"):
         if not rest.startswith("///"):
             raise WrongStore(f"store {url!r} names a host: write file:PATH or file:///PATH")
         rest = rest[2:]
     if not rest:
         raise WrongStore(f"store {url!r} has no path: write file:PATH")
-    from artifacts.file_store import FileStore
+    return FileStore(root / Path(rest).expanduser())
 
-    return FileStore((root or Path.cwd()) / Path(rest).expanduser())
+
+def _open_bucket(url: str, scheme: str, settings: StoreSettings, warn: Warn) -> ObjectStore:
+    bucket, _, prefix = url.removeprefix(f"{scheme}://").strip("/").partition("/")
+    if not url.startswith(f"{scheme}://") or not bucket:
+        raise WrongStore(f"store {url!r} names no bucket: write {scheme}://BUCKET/PREFIX")
+    if prefix:
+        check_name(prefix)
+    if scheme == "s3":
+        from artifacts.s3_store import S3Store
+
+        return S3Store(bucket, prefix, unsafe=settings.unsafe_leases, warn=warn)
+    try:
+        from artifacts.gcs_store import GcsStore
+    except ModuleNotFoundError as error:
+        raise WrongStore(f"store {url!r} needs {error.name}: pip install 'nanocode[gcs]'") from None
+    return GcsStore(bucket, prefix)

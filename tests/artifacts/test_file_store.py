@@ -24,7 +24,11 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def store(tmp_path: Path) -> FileStore:
-    return FileStore(tmp_path / "store")
+    """A store that was written to before."""
+    marked = FileStore(tmp_path / "store")
+    marked.put_bytes("first", b"")
+    marked.delete("first")
+    return marked
 
 
 def leftovers(store: FileStore) -> list[Path]:
