@@ -10,7 +10,7 @@ from typing import Any
 
 from artifacts.canonical import canonical_json
 
-SHOWN_CHARACTERS = 60
+SHOWN_CHARACTERS = 70
 SHOWN_ITEMS = 4
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from artifacts.blob_check import Progress, blob_faults
@@ -12,6 +13,7 @@ from artifacts.reach import Fault, reach
 from artifacts.records import ArtifactError, Provenance, Record, key_payload
 from artifacts.release_check import release_faults
 from artifacts.repository import Repository, key_name, numbered
+from artifacts.signing import signature_faults
 
 
 @dataclass(frozen=True)
@@ -53,13 +55,16 @@ def tree(repository: Repository, record_digest: str) -> Node:
     return _node(repository, record_digest, None, set())
 
 
-def verify(repository: Repository, record_digest: str, progress: Progress | None = None) -> list[Fault]:
+def verify(
+    repository: Repository, record_digest: str, progress: Progress | None = None, public_key: Path | None = None
+) -> list[Fault]:
     """Re-read and re-hash everything that a record was made from; returns every fault found, none when all is true.
 
     Checked: that records hash to their digests, inputs exist, blobs are there with the bytes promised, cache keys
     answer with a record of theirs, provenance speaks of its own record and is what it was when it was released, and
-    releases of this record, and those before and after them, are as they were made. `progress` hears (bytes read, bytes
-    in all). Raises StoreError when the store fails.
+    releases of this record, and those before and after them, are as they were made and signed (with that key, when
+    there is a `public_key` in PEM). `progress` hears (bytes read, bytes in all). Raises StoreError when the store
+    fails, SigningError for a key that cannot be used.
     """
     found = reach(repository, record_digest)
     faults = list(found.faults)
@@ -67,6 +72,7 @@ def verify(repository: Repository, record_digest: str, progress: Progress | None
         faults.extend(_provenance_faults(repository, current, record))
         faults.extend(_key_faults(repository, current, record))
     faults.extend(release_faults(repository, record_digest, found))
+    faults.extend(signature_faults(repository, record_digest, public_key))
     faults.extend(blob_faults(repository.store, found.files, progress or (lambda done, total: None)))
     first: dict[tuple[str, str], Fault] = {}
     for fault in faults:

@@ -258,3 +258,9 @@ def test_verify_sees_any_single_flipped_byte_in_what_it_reaches(model):
             assert name in [fault for _, fault in faults(model)]
         model.overwrite(name, whole)
     assert faults(model) == []
+
+
+def test_a_signature_of_something_else_is_among_the_faults(model):
+    released(model)
+    model.repository.store.put_bytes("releases/nano/1.sig.json", b"{}")
+    assert faults(model) == [("altered-signature", "releases/nano/1.sig.json")]
