@@ -46,7 +46,8 @@ def say(line):
         hush()
 class Flow:
     def settings(self):
-        return SimpleNamespace(compute=SimpleNamespace(grace_seconds=1.0))
+        preemption = os.environ.get("PREEMPTION", "none")
+        return SimpleNamespace(compute=SimpleNamespace(grace_seconds=1.0, preemption=preemption))
 def work(flow):
     with Path(os.environ["STEP_LOG"]).open("a") as log:
         log.write(what + "\\n")
@@ -168,6 +169,22 @@ def test_a_signal_reaches_the_step_which_saves_and_the_run_ends_with_75(log: Pat
     assert output.splitlines()[-1] == "saves: stopped at step 3 of 9"
     assert Path(f"{log}.saved").exists()
     assert ran(log) == ["saves"], "nothing is restarted or started after a signal"
+
+
+def test_a_notice_is_a_stop_request_and_no_news_to_what_starts_after_it(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREEMPTION", f"file:{log}.notice")
+    child = start(log, "saves", "fine")
+    time.sleep(0.3)
+    Path(f"{log}.notice").write_text("node drained\n")
+    wait_for(lambda: ran(log) == ["saves", "saves"])
+    assert Path(f"{log}.saved").exists()
+    child.terminate()
+    output, _ = child.communicate(timeout=30)
+    assert child.returncode == 75
+    assert output.count(f"preempted: {log}.notice says: node drained; saving what there is") == 1
+    assert "saves: stopped at step 3 of 9; restart 1 of 10" in output
 
 
 @pytest.mark.parametrize(("step", "longest"), [("deaf", 2.0), ("slow", 4.0)])

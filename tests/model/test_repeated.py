@@ -28,10 +28,8 @@ def model(**values: Any) -> GPT:
     built = GPT(config(**values), VOCAB, nnx.Rngs(0))
     leaves, structure = jax.tree.flatten(parameters_of(built))
     keys = jax.random.split(jax.random.key(1), len(leaves))
-    return with_parameters(
-        built,
-        jax.tree.unflatten(structure, [jax.random.normal(key, leaf.shape) / 8 for key, leaf in zip(keys, leaves, strict=True)]),
-    )
+    drawn = [jax.random.normal(key, leaf.shape) / 8 for key, leaf in zip(keys, leaves, strict=True)]
+    return with_parameters(built, jax.tree.unflatten(structure, drawn))
 
 
 IDS = np.random.default_rng(0).integers(0, VOCAB, (2, 200)).astype(np.int32)

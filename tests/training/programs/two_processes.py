@@ -43,7 +43,7 @@ def main() -> None:
     process, port, folder = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
     joined = join({COORDINATOR: f"127.0.0.1:{port}", PROCESSES: "2", PROCESS: str(process)})
     compute = ComputeConfig(mesh_fsdp=4)
-    losses, state = train(compute, 4, STEPS)
+    losses, state = train(compute, 4, steps=STEPS)
     mesh = build_mesh(layout(compute, 4), jax.devices())
     source = Rows()
     read = RowBatches([source], ROWS, 1)
