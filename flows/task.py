@@ -7,15 +7,19 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from typing import Any
 
+from artifacts.lease import LeaseLost, release_all
 from nanocode.stopping import Interrupted
 from steps.attempts import Reporter
-from steps.signals import INTERRUPTED, hush, listen, watched_pids
+from steps.notices import watch_in_background
+from steps.signals import INTERRUPTED, hush, listen, request_stop, watched_pids
 
 _OWN = ("nanocode", "steps", "artifacts")
+_GIVE_BACK_SECONDS = 2.0
 
 
 def stage(body: Callable[..., Any]) -> Callable[..., Any]:
@@ -29,7 +33,9 @@ def stage(body: Callable[..., Any]) -> Callable[..., Any]:
         reporter = Reporter(body.__name__, os.environ)
         try:
             leave = functools.partial(_leave, reporter, body.__name__)
-            listen(flow.settings().compute.grace_seconds, leave, watched_pids(os.environ))
+            compute = flow.settings().compute
+            listen(compute.grace_seconds, leave, watched_pids(os.environ))
+            watch_in_background(compute.preemption, os.environ, request_stop, _say)
             result = body(flow, *inputs)
         except Exception as error:
             if os.environ.get("NANOCODE_DEBUG"):
@@ -38,7 +44,7 @@ def stage(body: Callable[..., Any]) -> Callable[..., Any]:
             if type(error).__module__.partition(".")[0] not in _OWN and not isinstance(error, OSError):
                 reporter.end("failed", f"{type(error).__name__}: {message}")
                 raise
-            interrupted = isinstance(error, Interrupted)
+            interrupted = isinstance(error, (Interrupted, LeaseLost))
             transient = getattr(error, "transient", False)
             reporter.end("interrupted" if interrupted else "failed", message, transient)
             _say(f"{'interrupted' if interrupted else 'error'}: {message}")
@@ -50,7 +56,13 @@ def stage(body: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _leave(reporter: Reporter, step: str) -> None:
-    """End the process from another thread, whatever the stage is doing: to the store it is one kill among others."""
+    """End the process from another thread, whatever the stage is doing: to the store it is one kill among others.
+
+    Only its leases are given back, so that nobody waits for them; a store that does not answer is not waited for.
+    """
+    giving_back = threading.Thread(target=release_all, name="release", daemon=True)
+    giving_back.start()
+    giving_back.join(_GIVE_BACK_SECONDS)
     message = f"{step} was stopped where it had nothing newer to save; run the same command to continue"
     reporter.end("interrupted", message)
     _say(f"interrupted: {message}")

@@ -1,7 +1,8 @@
 """The stop request: a flag that stages look at between two pieces of work, so that they can save first.
 
 SIGTERM and SIGINT raise it, and so does the end of the process that started the task: Metaflow passes no signal on to
-its tasks, and a task without its orchestrator would go on beside the one that the next run starts.
+its tasks, and a task without its orchestrator would go on beside the one that the next run starts. Whoever hears that
+the machine is about to be taken away raises it too (steps.notices).
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ def listen(grace_seconds: float, leave: Callable[[], object], watched: Sequence[
         signal.signal(number, _request)
     arguments = (os.getppid(), tuple(watched), grace_seconds, leave)
     threading.Thread(target=_watch, args=arguments, name="stop-request", daemon=True).start()
+
+
+def request_stop() -> None:
+    """Ask the running stage to stop, as a signal does."""
+    _requested.set()
 
 
 def stop_requested() -> bool:
