@@ -80,6 +80,15 @@ def verify(
     return list(first.values())
 
 
+def cache_key_of(repository: Repository, record: Record) -> str | None:
+    """The cache key that a record answers; None when an input cannot be read, which is a fault of its own."""
+    try:
+        contents = {role: repository.read_record(each).content_digest for role, each in record.inputs.items()}
+    except ArtifactError:
+        return None
+    return digest(key_payload(record.step, record.code.fingerprint, record.config, contents))
+
+
 def _node(repository: Repository, record_digest: str, role: str | None, shown: set[str]) -> Node:
     record = repository.read_record(record_digest)
     repeated = record_digest in shown
@@ -123,25 +132,16 @@ def _provenance_faults(repository: Repository, record_digest: str, record: Recor
 
 def _key_faults(repository: Repository, record_digest: str, record: Record) -> list[Fault]:
     """What is wrong with the cache key of this record: if it is there, it must answer with a record that fits it."""
-    key = _key_of(repository, record)
+    key = cache_key_of(repository, record)
     if key is None:
         return []
     try:
         found = repository.read_key(key)
         if found is None or found.record == record_digest:
             return []
-        if _key_of(repository, repository.read_record(found.record)) == key:
+        if cache_key_of(repository, repository.read_record(found.record)) == key:
             return []
     except ArtifactError as error:
         return [Fault("altered-key", key_name(key), f"{record.step}: cache key {key[:12]}: {error}")]
     message = f"{record.step}: cache key {key[:12]} points elsewhere, to record {found.record}, which does not fit it"
     return [Fault("altered-key", key_name(key), message)]
-
-
-def _key_of(repository: Repository, record: Record) -> str | None:
-    """The cache key that a record answers; None when an input cannot be read, which is a fault of its own."""
-    try:
-        contents = {role: repository.read_record(each).content_digest for role, each in record.inputs.items()}
-    except ArtifactError:
-        return None
-    return digest(key_payload(record.step, record.code.fingerprint, record.config, contents))
