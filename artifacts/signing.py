@@ -24,7 +24,7 @@ from artifacts.differences import differences
 from artifacts.reach import Fault
 from artifacts.records import ArtifactError, Record, read_json
 from artifacts.releases import Release, list_releases
-from artifacts.repository import Repository
+from artifacts.repository import Repository, record_name
 from artifacts.store import MissingObject
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
@@ -128,18 +128,24 @@ def signature_faults(repository: Repository, record_digest: str, public_key: Pat
     """What is wrong with the signatures of a record's releases.
 
     That a signature speaks of the release beside it is checked always, that it was made with the key only when there is
-    a `public_key` (PEM). An unsigned release is no fault. Raises SigningError for a public key that cannot be used.
+    a `public_key` (PEM). A record of which no release is signed is a fault only then: whoever names a key expects a
+    signature, and taking one away must not help. Raises SigningError for a public key that cannot be used.
     """
     key = None if public_key is None else _load(public_key, lambda pem, load: load.load_pem_public_key(pem))
-    faults = []
+    faults: list[Fault] = []
+    is_signed = False
     for release in releases_of(repository, record_digest):
         name = signature_name(release)
         try:
             signed = read_signature(repository, release)
+            is_signed = is_signed or signed is not None
             if signed is not None:
                 faults.extend(_faults(name, release, repository.read_record(release.record), signed, key))
         except ArtifactError as error:
             faults.append(Fault("altered-signature", name, str(error)))
+    if key is not None and not is_signed and not faults:
+        message = f"no release of record {record_digest} is signed"
+        faults.append(Fault("missing-signature", record_name(record_digest), message))
     return faults
 
 

@@ -65,9 +65,10 @@ def test_a_signature_fits_its_release_and_key_on_every_curve(model, curve):
     assert faults(model) == []
 
 
-def test_an_unsigned_release_is_no_fault(model):
+def test_an_unsigned_release_is_a_fault_only_to_those_who_name_a_key(model):
     assert read_signature(model.repository, resolve(model.repository, "nano")) is None
-    assert faults(model) == []
+    assert signature_faults(model.repository, model.model.record_digest, None) == []
+    assert [kind for kind, _ in faults(model)] == ["missing-signature"]
 
 
 def test_a_signature_of_another_key_is_named_with_both(model):
