@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,14 +15,20 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColu
 from rich.tree import Tree
 
 from artifacts import lineage
+from artifacts.environments import environments
+from artifacts.reach import Fault, reach
 from artifacts.releases import resolve_record
 from artifacts.repository import Repository
+from artifacts.signing import read_signature, releases_of
 from nanocode.cli.context import StoreOption, open_repository
+from nanocode.cli.lineage_cost import cost
+from nanocode.cli.lineage_diff import diff
+from nanocode.cli.options import AsJson, Model
 
 app = typer.Typer(no_args_is_help=True, help=__doc__, add_completion=False)
 
-Model = Annotated[str, typer.Argument(help="A release (nano, nano@3) or the first digits of any record's digest.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document.")]
+app.command()(diff)
+app.command()(cost)
 
 
 @app.command()
@@ -32,29 +39,46 @@ def show(context: typer.Context, model: Model, as_json: AsJson = False, store: S
     making.
     """
     source = open_repository(store or context.obj.store)
-    root = lineage.tree(source, resolve_record(source, model))
+    record = resolve_record(source, model)
+    root = lineage.tree(source, record)
+    told = _environments(source, record)
     if as_json:
-        typer.echo(json.dumps(asdict(root)))
-    else:
-        Console(highlight=False).print(_branch(root))
+        typer.echo(json.dumps(asdict(root) | {"environments": told}))
+        return
+    Console(highlight=False).print(_branch(root))
+    for line in told:
+        typer.echo(f"note: {line}")
 
 
 @app.command()
-def verify(context: typer.Context, model: Model, as_json: AsJson = False, store: StoreOption = None) -> None:
+def verify(
+    context: typer.Context,
+    model: Model,
+    public_key: Annotated[
+        Path | None, typer.Option("--public-key", help="PEM file: the release must be signed, and with this key.")
+    ] = None,
+    as_json: AsJson = False,
+    store: StoreOption = None,
+) -> None:
     """Re-read and re-hash everything a model was made from; exit 1 when anything is not what its record says.
 
-    Records, inputs, blobs, cache keys, provenance and releases are checked; each fault is named with its object.
+    Records, inputs, blobs, cache keys, provenance, releases and signatures are checked; each fault is named with its
+    object. What is no fault but good to know is a note: parts made in different environments, a release that nobody
+    signed, a signature that was not checked for want of a key.
     """
     source = open_repository(store or context.obj.store)
     record = resolve_record(source, model)
-    faults = _verify(source, record, quiet=as_json)
-    reached = lineage.reach(source, record)
+    faults = _verify(source, record, public_key, quiet=as_json)
+    notes = _notes(source, record, faults, public_key)
+    reached = reach(source, record)
     size = sum(entry.bytes for entry in reached.files)
     if as_json:
         counts = {"records": len(reached.records), "blobs": len(reached.files), "bytes": size}
         verdict = {"model": model, "record": record, "ok": not faults}
-        typer.echo(json.dumps(verdict | counts | {"faults": [asdict(fault) for fault in faults]}))
+        typer.echo(json.dumps(verdict | counts | {"faults": [asdict(fault) for fault in faults], "notes": notes}))
     else:
+        for note in notes:
+            typer.echo(f"note: {note}")
         for fault in faults:
             typer.echo(f"{fault.kind}: {fault.message} [{fault.object}]")
         told = "all true" if not faults else f"{len(faults)} fault(s)"
@@ -64,11 +88,34 @@ def verify(context: typer.Context, model: Model, as_json: AsJson = False, store:
         raise typer.Exit(1)
 
 
-def _verify(source: Repository, record: str, quiet: bool) -> list[lineage.Fault]:
+def _environments(source: Repository, record: str) -> list[str]:
+    steps = {digest: each.step for digest, each in reach(source, record).records.items()}
+    return environments(source, steps).describe()
+
+
+def _notes(source: Repository, record: str, faults: list[Fault], public_key: Path | None) -> list[str]:
+    """What is no fault; nothing is read again of which a fault says that it cannot be."""
+    broken = {fault.kind for fault in faults}
+    notes = [] if "altered-provenance" in broken else _environments(source, record)
+    for release in releases_of(source, record):
+        name = f"{release.name}@{release.version}"
+        if release.seal is None:
+            notes.append(f"{name} was released before releases were sealed: edits to it cannot be noticed")
+        signed = None if "altered-signature" in broken else read_signature(source, release)
+        if signed is None and "altered-signature" not in broken:
+            notes.append(f"{name} is not signed")
+        elif signed is not None and public_key is None:
+            notes.append(f"{name} is signed with key {signed.key[:16]}, which was not checked: give --public-key FILE")
+    return notes
+
+
+def _verify(source: Repository, record: str, public_key: Path | None, quiet: bool) -> list[Fault]:
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as bar:
         task = bar.add_task("verify", total=None)
-        return lineage.verify(source, record, lambda done, total: bar.update(task, completed=done, total=total))
+        return lineage.verify(
+            source, record, lambda done, total: bar.update(task, completed=done, total=total), public_key
+        )
 
 
 def _branch(node: lineage.Node) -> Tree:
