@@ -26,7 +26,7 @@ app = typer.Typer(
 LazyGroup.lazy_commands = {
     "plan": module_command("nanocode.cli.plan:plan"),
     "run": module_command("nanocode.cli.run:run"),
-    "models": module_command("nanocode.cli.models:models"),
+    "models": module_command("nanocode.cli.models:app"),
     "lineage": module_command("nanocode.cli.lineage:app"),
     "agent": module_command("nanocode.cli.agent:agent"),
     "doctor": module_command("nanocode.cli.doctor:doctor"),
