@@ -18,8 +18,9 @@ from typing import Any, BinaryIO, TypeVar
 from artifacts.bucket_store import ABSENT, WRITER, BucketStore, Look, Refused, check_sha256
 from artifacts.records import Warn, silent
 from artifacts.retry import Patience
+from artifacts.s3_client import s3_client
 from artifacts.s3_errors import S3_ERRORS, TornAnswer, code_of, may_pass, reason, status_of
-from artifacts.store import MissingObject, StoreError, WrongStore
+from artifacts.store import MissingObject, StoreError
 from artifacts.transfer import Transfers
 
 CONNECT_SECONDS = 5.0
@@ -57,28 +58,7 @@ class S3Store(BucketStore):
 
     @functools.cached_property
     def _client(self) -> Any:
-        import boto3
-        from botocore.config import Config
-        from botocore.exceptions import BotoCoreError
-
-        config = Config(
-            retries={"total_max_attempts": 1, "mode": "standard"},
-            connect_timeout=self._timeout[0],
-            read_timeout=self._timeout[1],
-            max_pool_connections=32,
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-        )
-        try:
-            session = boto3.Session()
-            client = session.client("s3", config=config)
-            if client.meta.endpoint_url.endswith(".amazonaws.com"):
-                return client
-            # Servers of one's own seldom have a host name for each bucket.
-            path_style = config.merge(Config(s3={"addressing_style": "path"}))
-            return session.client("s3", region_name=session.region_name or "us-east-1", config=path_style)
-        except (BotoCoreError, ValueError) as error:
-            raise WrongStore(f"store {self.url}: {error}: check the AWS_ variables") from error
+        return s3_client(self._timeout)
 
     def _call(self, action: str, key: str, request: Callable[[], _Result]) -> _Result:
         """The answer to a request, tried as often as makes sense. Raises MissingObject, Refused, StoreError."""
