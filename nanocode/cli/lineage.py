@@ -99,9 +99,9 @@ def _notes(source: Repository, record: str, faults: list[Fault], public_key: Pat
     notes = [] if "altered-provenance" in broken else _environments(source, record)
     for release in releases_of(source, record):
         name = f"{release.name}@{release.version}"
-        if release.seal is None:
-            notes.append(f"{name} was released before releases were sealed: edits to it cannot be noticed")
         signed = None if "altered-signature" in broken else read_signature(source, release)
+        if release.seal is None and signed is None:
+            notes.append(f"{name} was released before releases were sealed: edits to it cannot be noticed")
         if signed is None and "altered-signature" not in broken:
             notes.append(f"{name} is not signed")
         elif signed is not None and public_key is None:
