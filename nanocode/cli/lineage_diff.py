@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -14,7 +14,8 @@ from artifacts.releases import resolve_record
 from nanocode.cli.context import StoreOption, open_repository
 from nanocode.cli.options import MODEL_HELP, AsJson
 
-_TITLES = {"made_as": "made as", "environment": "environment"}
+_TITLES = {"made_as": "made as"}
+_SHOWN_MODULES = 12
 
 
 def diff(
@@ -54,8 +55,10 @@ def _lines(old: str, new: str, sides: tuple[str, str], found: list[RecordDiffere
         yield ""
         yield f"{each.path or 'top'}: {each.step}  {each.old[:12]} -> {each.new[:12]}{_verdict(each)}"
         for part in PARTS:
-            for difference in getattr(each, part):
-                yield f"  {_TITLES.get(part, part):<12}{_told(part, difference)}"
+            found_here = getattr(each, part)
+            told = _modules(found_here) if part == "code" else (difference.describe() for difference in found_here)
+            for line in told:
+                yield f"  {_TITLES.get(part, part):<12}{line}"
 
 
 def _verdict(each: RecordDifference) -> str:
@@ -66,10 +69,13 @@ def _verdict(each: RecordDifference) -> str:
     return f"  follows from {', '.join(each.changed)}" if each.follows else ""
 
 
-def _told(part: str, difference: Difference) -> str:
-    """A line; of code only the module's name, because a hash tells nobody anything."""
-    if part != "code":
-        return difference.describe()
-    if difference.old is ABSENT or difference.new is ABSENT:
-        return f"{difference.path}: only in the {'new' if difference.old is ABSENT else 'old'}"
-    return f"{difference.path} was edited"
+def _modules(differences: Sequence[Difference]) -> Iterator[str]:
+    """Module names by what became of them: a hash tells nobody anything."""
+    names: dict[str, list[str]] = {"edited": [], "only in the new": [], "only in the old": []}
+    for each in differences:
+        kind = "only in the new" if each.old is ABSENT else "only in the old" if each.new is ABSENT else "edited"
+        names[kind].append(each.path)
+    for kind, modules in names.items():
+        if modules:
+            more = f" and {len(modules) - _SHOWN_MODULES} more (--json)" if len(modules) > _SHOWN_MODULES else ""
+            yield f"{kind}: {', '.join(modules[:_SHOWN_MODULES])}{more}"

@@ -9,26 +9,16 @@ import pytest
 
 pytest.importorskip("cryptography")
 
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from artifacts.canonical import canonical_json
 from artifacts.releases import publish, resolve
 from artifacts.repository import record_name
 from artifacts.signing import SigningError, read_signature, sign, signature_faults
+from tests.keys import write_keys
 
 DATE = "2026-01-02T03:04:05Z"
 SIGNATURE = "releases/nano/1.sig.json"
-
-
-def write_keys(folder, name: str, key, password: bytes | None = None):
-    """Private and public half in PEM; returns both paths."""
-    closed = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
-    private, public = folder / f"{name}.pem", folder / f"{name}.pub"
-    private.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, closed))
-    form = serialization.PublicFormat.SubjectPublicKeyInfo
-    public.write_bytes(key.public_key().public_bytes(serialization.Encoding.PEM, form))
-    return private, public
 
 
 @pytest.fixture
