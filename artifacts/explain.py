@@ -6,7 +6,7 @@ content of the inputs, the modules of the code. The environment is not hashed; w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -19,6 +19,7 @@ from artifacts.repository import Key, Repository, key_name, parallel
 MAX_KEYS = 20_000
 MAX_TIES = 64
 READERS = 16
+SHOWN_NAMES = 3
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,14 @@ class Explanation:
         """Whether there is such a key, and its config and inputs are those asked for."""
         return self.against is not None and self.code and not self.config and not self.inputs
 
-    def lines(self) -> list[str]:
-        """One line for every field."""
+    def lines(self, in_short: bool = False) -> list[str]:
+        """One line for every field; `in_short`, one for all edited modules."""
         if self.against is None:
             return ["nothing of this stage was made before"]
         lines = [f"config {each.describe()}" for each in self.config]
         lines += [f"input {each.path}: {_content(each)}" for each in self.inputs]
+        if in_short and len(self.modules) > 1:
+            return [*lines, f"code edited: {listed([each.path for each in self.modules])}"]
         lines += [f"code {each.path}: {_change(each)}" for each in self.modules]
         if self.code and not self.modules:
             lines.append("code: another fingerprint")
@@ -146,6 +149,12 @@ def environment_differences(made: Mapping[str, Any], now: Mapping[str, Any]) -> 
     """
     shared = (made.keys() & now.keys()) - {"platform"}
     return differences({name: made[name] for name in shared}, {name: now[name] for name in shared})
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    left = len(names) - SHOWN_NAMES
+    return ", ".join(names[:SHOWN_NAMES]) + (f" and {left} more" if left > 0 else "")
 
 
 def _distance(old: Mapping[str, Any], new: Mapping[str, Any]) -> int:

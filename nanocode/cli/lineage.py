@@ -24,8 +24,10 @@ from nanocode.cli.context import StoreOption, open_repository
 from nanocode.cli.lineage_cost import cost
 from nanocode.cli.lineage_diff import diff
 from nanocode.cli.options import AsJson, Model
+from nanocode.cli.why import why
 
 app = typer.Typer(no_args_is_help=True, help=__doc__, add_completion=False)
+app.command()(why)
 
 app.command()(diff)
 app.command()(cost)

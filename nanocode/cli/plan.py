@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nanocode.cli.context import project_root
+from nanocode.cli import surveying
+from nanocode.cli.context import StoreOption, project_root
 from nanocode.cli.run import ConfigArgument
+from nanocode.cli.surveying import ReuseOption, repository_of, take_survey
 from nanocode.config import ConfigError
 from nanocode.config_file import load
 
@@ -22,6 +25,7 @@ SetOption = Annotated[list[str], typer.Option("--set", help="Change one value: '
 
 
 def plan(
+    context: typer.Context,
     config: ConfigArgument = None,
     compile_for: Annotated[
         str | None,
@@ -36,12 +40,18 @@ def plan(
         float, typer.Option(min=0.01, max=1.0, help="Share of the chips' peak that the model of time assumes.")
     ] = 0.4,
     usd_per_hour: Annotated[float | None, typer.Option(min=0.0, help="Price of all the devices together.")] = None,
+    reuse: ReuseOption = [],  # noqa: B006
+    with_survey: Annotated[
+        bool, typer.Option("--survey/--no-survey", help="Look up every stage in the store; reads local raw files.")
+    ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+    store: StoreOption = None,
 ) -> None:
-    """Tokens, FLOPs, memory, time and cost of each stage, before anything is spent; refuses what cannot fit.
+    """Say what a run would do and take, before anything is spent; refuses what cannot fit.
 
-    Time and cost are modelled and not run: FLOPs by formula over an assumed share of the chips' peak. With --compile,
-    the TPU compiler itself says what the pretraining step needs.
+    First what the store holds already, what would be made and why, and what that took before (estimates). Then tokens,
+    FLOPs, memory, time and cost of the stages that train: modelled and not run, FLOPs by formula over an assumed share
+    of the chips' peak. With --compile, the TPU compiler itself says what the pretraining step needs.
     """
     settings = load(config or project_root() / "configs" / "nano.toml", changes)
     if compile_for is not None:
@@ -52,14 +62,18 @@ def plan(
     from nanocode.planning.plan import make_plan
 
     planned = make_plan(settings, find_chip(chip), devices, utilisation, usd_per_hour)
+    repository = repository_of(settings, store or context.obj.store)
+    outlooks = surveying.with_models(take_survey(settings, repository, reuse), planned) if with_survey else []
     if not as_json:
-        typer.echo("\n".join(describe(planned)))
+        surveyed = [*surveying.describe(outlooks, repository.store.url), ""] if outlooks else []
+        typer.echo("\n".join(surveyed + describe(planned)))
     compiled = None
     if compile_for is not None:
         typer.echo(f"compiling the train step for {compile_for}: this can take minutes", err=True)
         compiled = compile_elsewhere(settings, compile_for, os.environ)
     if as_json:
-        typer.echo(json.dumps(as_data(planned, compiled)))
+        survey = {"survey": surveying.as_data(outlooks, repository.store.url)} if outlooks else {}
+        typer.echo(json.dumps(as_data(planned, compiled) | survey))
     elif compiled is not None:
         typer.echo("\n".join(describe_compiled(planned, compiled)))
     if compiled is not None and compiled.needed_bytes > planned.chip.memory_bytes:
@@ -118,7 +132,8 @@ def describe_compiled(planned: Plan, compiled: Compiled) -> list[str]:
     """What the compiler said, as lines of text."""
     chip, flops = planned.chip, step_flops(planned, compiled)
     bound = roofline(planned, compiled)
-    collectives = ", ".join(f"{count} {name}" for name, count in compiled.collectives.items()) or "none"
+    counted = compiled.collectives
+    collectives = "this compiler cannot print the program" if counted is None else _listed(counted)
     return [
         "",
         f"compiled for {compiled.topology} ({compiled.devices} x {compiled.device_kind}), not run: {compiled.layout}, "
@@ -173,3 +188,7 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:.1f} h"
+
+
+def _listed(counted: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counted.items()) or "none"

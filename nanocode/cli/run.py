@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,9 +13,11 @@ import typer
 from artifacts.store import open_store
 from nanocode.cli.context import STORE_VARIABLE, StoreOption, project_root
 from nanocode.cli.supervisor import Supervisor
+from nanocode.cli.surveying import ReuseOption
 from nanocode.config import ConfigError
 from nanocode.config_file import load
 from nanocode.planning.stages import plan_stages
+from steps.pipeline.reuse import check_step
 from steps.signals import INTERRUPTED
 
 SEPARATOR = ";"
@@ -27,6 +30,7 @@ def run(
     context: typer.Context,
     config: ConfigArgument = None,
     override: OverrideOption = [],  # noqa: B006 - Typer's way to say "none given"
+    reuse: ReuseOption = [],  # noqa: B006
     keep_going: Annotated[
         bool, typer.Option("--keep-going", help="Start again after a death that was no error of its own.")
     ] = False,
@@ -40,13 +44,14 @@ def run(
     path = config or project_root() / "configs" / "nano.toml"
     settings = load(path, override)
     plan_stages(settings)  # a model that cannot be built is refused here, not after hours of data
+    kept = [check_step(each) for each in reuse]
     chosen = store or context.obj.store
     environment = dict(os.environ)
     if chosen:
         environment[STORE_VARIABLE] = open_store(chosen, Path.cwd()).url
     else:
         open_store(environment.get(STORE_VARIABLE) or settings.store.url, project_root())
-    supervisor = Supervisor(flow_command(path, override), environment, settings.compute.grace_seconds, _say)
+    supervisor = Supervisor(flow_command(path, override, kept), environment, settings.compute.grace_seconds, _say)
     ending = supervisor.run(keep_going)
     if ending.status == INTERRUPTED:
         _say(f"interrupted: {ending.message}")
@@ -55,14 +60,16 @@ def run(
     raise typer.Exit(ending.status)
 
 
-def flow_command(config: Path, overrides: list[str]) -> list[str]:
+def flow_command(config: Path, overrides: Sequence[str], reuse: Sequence[str] = ()) -> list[str]:
     """The command line that runs the flow. Raises ConfigError for an override that it cannot carry."""
     for each in overrides:
         if SEPARATOR in each:
             raise ConfigError(f"override {each!r} holds a {SEPARATOR!r}: write that value into the config file")
     flow = project_root() / "flows" / "full_pipeline.py"
     command = [sys.executable, str(flow), "--config", "config", str(config.absolute()), "run"]
-    return [*command, "--override", f"{SEPARATOR} ".join(overrides)] if overrides else command
+    if overrides:
+        command += ["--override", f"{SEPARATOR} ".join(overrides)]
+    return [*command, "--reuse", ",".join(reuse)] if reuse else command
 
 
 def _say(line: str) -> None:

@@ -7,12 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from artifacts.differences import Difference
-from artifacts.explain import Explanation
+from artifacts.explain import Explanation, listed
 from artifacts.records import Provenance
 
 State = Literal["cached", "reused", "runs", "follows", "blocked"]
-
-SHOWN_NAMES = 4
 
 # A stage takes in proportion to these values of its config, everything else being equal.
 PROPORTIONAL = frozenset(
@@ -74,16 +72,16 @@ class Outlook:
         """Whether the stage is made, or may be."""
         return self.state in ("runs", "follows")
 
-    def reasons(self) -> list[str]:
-        """Why it is not cached, one line each, its own reasons first."""
+    def reasons(self, in_short: bool = False) -> list[str]:
+        """Why it is not cached, one line each, its own reasons first; `in_short`, all edited modules on one."""
         if self.state == "cached":
             return []
         if self.obstacle:
             return [self.obstacle]
-        own = self.explanation.lines()
+        own = self.explanation.lines(in_short)
         if self.state == "runs" and not own:
             return ["its record is there, and its files are not whole"]
-        waits = _listed([*(self.waits_for or {}).values()])
+        waits = listed([*(self.waits_for or {}).values()])
         return own + ([f"made again before it: {waits}"] if waits else [])
 
     def to_json(self) -> dict[str, Any]:
@@ -124,9 +122,3 @@ def expected(made: Provenance, changed: Iterable[Difference]) -> Expected | None
 def of_stage(outlooks: Iterable[Outlook], asked: str) -> list[Outlook]:
     """Those whose step, artifact name, or artifact name without the config's is `asked`."""
     return [each for each in outlooks if asked in (each.step, each.name, each.name.partition("/")[2])]
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN_NAMES]) + (
-        f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
-    )

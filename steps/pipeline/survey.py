@@ -8,7 +8,7 @@ sandbox or endpoint is touched.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -127,8 +127,25 @@ class Survey(Run):
 
 
 def survey(run: Survey) -> list[Outlook]:
-    """What a run would do, stage by stage. The wiring is the flow's; a test holds the one against the other."""
-    shards = {source.name: _shards(run, source.name) for source in run.config.data.sources}
+    """What a run would do, stage by stage; a source that cannot be read blocks its own stage alone."""
+
+    def shards(_: Run, source_name: str) -> str:
+        try:
+            return shard_data(run, source_name)
+        except SourceError as error:
+            blocked = Outlook("shard_data", run.name(f"shards-{source_name}"), "blocked", obstacle=str(error))
+            return run.note(blocked)
+
+    walk(run, shards)
+    return run.outlooks
+
+
+def walk(run: Run, shards_of: Callable[[Run, str], str] = shard_data) -> str:
+    """Every stage in turn; returns the record of the assembled model version.
+
+    The flow's wiring in one process: a test of whole pipelines holds the one against the other.
+    """
+    shards = {source.name: shards_of(run, source.name) for source in run.config.data.sources}
     soul = import_soul(run)
     tokenizer = fit_tokenizer(run, shards)
     base = pretrain(run, shards, tokenizer)
@@ -139,17 +156,9 @@ def survey(run: Survey) -> list[Outlook]:
     dpo_model = dpo(run, sft_model, tokenizer, pairs, log_probs)
     evaluations["sft"] = evaluate(run, "sft", sft_model, tokenizer, shards, soul)
     evaluations["dpo"] = evaluate(run, "dpo", dpo_model, tokenizer, shards, soul, (pairs, log_probs))
-    assemble(run, dpo_model, tokenizer, soul, evaluations, conversations)
-    return run.outlooks
+    return assemble(run, dpo_model, tokenizer, soul, evaluations, conversations)
 
 
-def _shards(run: Survey, source_name: str) -> str:
-    try:
-        return shard_data(run, source_name)
-    except SourceError as error:
-        return run.note(Outlook("shard_data", run.name(f"shards-{source_name}"), "blocked", obstacle=str(error)))
-
-
-def _rollouts(run: Survey, split: Split, tokenizer: str, soul: str) -> str:
+def _rollouts(run: Run, split: Split, tokenizer: str, soul: str) -> str:
     shards = [shard for shard in rollout_shards(run.config) if shard[0] == split]
     return gather_rollouts(run, split, [generate_rollouts(run, shard, tokenizer, soul) for shard in shards])
