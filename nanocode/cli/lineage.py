@@ -27,10 +27,10 @@ from nanocode.cli.options import AsJson, Model
 from nanocode.cli.why import why
 
 app = typer.Typer(no_args_is_help=True, help=__doc__, add_completion=False)
-app.command()(why)
 
 app.command()(diff)
 app.command()(cost)
+app.command()(why)
 
 
 @app.command()
