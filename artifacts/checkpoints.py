@@ -109,8 +109,9 @@ class CheckpointStore:
     def prune(self, keep: int, best: str | None = None) -> list[int]:
         """Delete all but the newest `keep` checkpoints, with blobs no other one needs; returns the steps deleted.
 
-        `best` names a number in the details: the checkpoint with the lowest one is kept too. Manifests go first, so an
-        interruption leaves unused blobs and never a manifest without them. Call it between saves.
+        `best` names one of the numbers in `details["figures"]`: the checkpoint with the lowest one is kept too.
+        Manifests go first, so an interruption leaves unused blobs and never a manifest without them. Call it between
+        saves.
         """
         if keep < 1:
             raise ArtifactError(f"cannot keep {keep} checkpoints: keep at least 1")
@@ -180,10 +181,10 @@ def _hashes(manifests: Iterable[Manifest | None]) -> set[str]:
 
 
 def _lowest(manifests: Mapping[_Place, Manifest | None], figure: str | None) -> list[_Place]:
-    """The place with the lowest number of that name in its details, if any has one; of equals the newest."""
+    """The place with the lowest number of that name among its figures, if any has one; of equals the newest."""
     rated = {
-        place: manifest.details[figure]
+        place: manifest.details["figures"][figure]
         for place, manifest in manifests.items()
-        if figure is not None and manifest is not None and isinstance(manifest.details.get(figure), int | float)
+        if manifest is not None and figure in manifest.details.get("figures", {})
     }
     return [min(reversed(list(rated)), key=lambda place: float(rated[place]))] if rated else []

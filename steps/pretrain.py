@@ -10,7 +10,7 @@ from typing import Any
 
 from flax import nnx
 
-from nanocode.config import ModelConfig, PretrainConfig
+from nanocode.config import ConfigError, ModelConfig, PretrainConfig
 from nanocode.data.plans import open_plans
 from nanocode.data.rows import PackedRows
 from nanocode.data.tokens import open_tokens
@@ -49,7 +49,7 @@ def run(
 ) -> dict[str, Any]:
     """Train from scratch and write the model folder, ``metrics.jsonl`` and ``samples.json``; returns the metrics.
 
-    Raises TrainingError when the loss diverges, Interrupted when asked to stop (state saved).
+    Raises TrainingError when the loss diverges, ConfigError, Interrupted when asked to stop (state saved).
     """
     tokenizer = Tokenizer.load(inputs.tokenizer / "tokenizer.json")
     depth_rules = horizon(model_config, tokenizer.vocab_size)
@@ -75,7 +75,7 @@ def run(
         label="pretrain",
         running=running,
         guard=config.guard,
-        probes=_probes(config, inputs, tokenizer, seed),
+        probes=_probes(config, inputs, tokenizer, seed, running.compute.keep_best),
         rate_factor=rate_factor(optimizer_config, steps),
     )
     running.pause("after training, before the samples")
@@ -92,9 +92,18 @@ def _rows(name: str, tokens: Path, plan: Path, weight: float) -> PackedRows:
     return PackedRows(name, weight, shards, open_plans(plan, shards))
 
 
-def _probes(config: PretrainConfig, inputs: Inputs, tokenizer: Tokenizer, seed: int) -> list[Probe]:
-    """Held-out bits per byte of each source, and continuations, at the intervals of the config."""
-    found = []
+def _probes(
+    config: PretrainConfig, inputs: Inputs, tokenizer: Tokenizer, seed: int, keep_best: str | None
+) -> list[Probe]:
+    """Held-out bits per byte of each source, and continuations, at the intervals of the config.
+
+    Raises ConfigError when the checkpoint to keep is to be judged by something else.
+    """
+    found: list[Probe] = []
+    figures = [f"bpb_{name}" for name in sorted(inputs.tokens)] if config.eval_every_steps is not None else []
+    if keep_best is not None and keep_best not in figures:
+        cure = f"it measures {', '.join(figures)}" if figures else "set pretrain.eval_every_steps"
+        raise ConfigError(f"compute.keep_best = {keep_best!r} is no figure of pretraining's evaluations: {cure}")
     if config.eval_every_steps is not None:
         texts = {
             name: _held_out(folder, tokenizer, config.eval_bytes) for name, folder in sorted(inputs.tokens.items())

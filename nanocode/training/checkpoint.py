@@ -43,7 +43,7 @@ class Store(Protocol):
 
     def restore(self, manifest: Any, folder: Path) -> Any: ...
 
-    def prune(self, keep: int) -> Any: ...
+    def prune(self, keep: int, best: str | None = None) -> Any: ...
 
 
 class CheckpointMismatch(ValueError):
@@ -60,11 +60,12 @@ class Saved(NamedTuple):
 class Checkpointer:
     """Saves and restores one pytree of arrays, with a text of notes, through `store`.
 
-    With several processes each calls every method at the same step; the first one writes, all read.
+    The newest `keep` stay, and the one with the lowest `best` among the "figures" of its details. With several
+    processes each calls every method at the same step; the first one writes, all read.
     """
 
-    def __init__(self, store: Store, keep: int = 2) -> None:
-        self._store, self._keep = store, keep
+    def __init__(self, store: Store, keep: int = 2, best: str | None = None) -> None:
+        self._store, self._keep, self._best = store, keep, best
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
 
@@ -90,7 +91,7 @@ class Checkpointer:
                 writer.save(folder / "state", jax.tree.map(np.asarray, state))
             (folder / _NOTES).write_text(notes(), encoding="utf-8")
             self._store.save(number, folder, details)
-        self._store.prune(self._keep)
+        self._store.prune(self._keep, self._best)
 
     def wait(self) -> None:
         """Block until the save under way is committed. Raises what it raised."""

@@ -9,6 +9,7 @@ killed.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
@@ -80,6 +81,22 @@ class Journal:
     def position(self) -> dict[str, Any]:
         """Where the weights stand: what tells a checkpoint of this run from one of an abandoned course."""
         return {"step": self.done, "skipped": self.skipped}
+
+    def figures(self) -> dict[str, float]:
+        """What evaluations measured of the weights at hand."""
+        return {
+            name: value
+            for each in self.observations
+            if each["step"] == self.done
+            for name, value in each.items()
+            if isinstance(value, float) and math.isfinite(value)
+        }
+
+    def is_best(self, figure: str) -> bool:
+        """Whether an evaluation of the weights at hand found the lowest value of that name so far."""
+        value = self.figures().get(figure, math.inf)
+        earlier = [each[figure] for each in self.observations if figure in each and each["step"] < self.done]
+        return all(value < other for other in earlier) and value < math.inf
 
     def passes(self, position: Mapping[str, Any]) -> bool:
         """Whether this run's own course, from the start, leads through `position`."""

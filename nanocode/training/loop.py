@@ -39,7 +39,11 @@ class Listener(Protocol):
 
 @dataclass(frozen=True)
 class Rules:
-    """How a run is carried out. `agree` makes one answer of what several processes say; alone, it is what one says."""
+    """How a run is carried out.
+
+    A save is due by time or by steps, whichever comes first, and after an evaluation that found the lowest value so far
+    of the figure `keep_best`. `agree` makes one answer of what several processes say; alone, it is what one says.
+    """
 
     checkpoint_every_seconds: float = math.inf
     max_returns: int = 3
@@ -47,6 +51,8 @@ class Rules:
     clock: Callable[[], float] = time.monotonic
     agree: Callable[[bool], bool] = lambda answer: answer
     traced: Callable[[int], AbstractContextManager[Any]] = lambda step: nullcontext()
+    checkpoint_every_steps: int | None = None
+    keep_best: str | None = None
 
 
 def train(
@@ -145,14 +151,20 @@ class _Run:
     def _is_due(self) -> bool:
         """Early saves come sooner, so that a kill soon after the start costs half of what was done and not all."""
         assert self.checkpointer is not None
+        if self.rules.keep_best is not None and self.journal.is_best(self.rules.keep_best):
+            return True
+        steps = self.journal.executed - max(0, self._saved_number)
+        is_enough = self.rules.checkpoint_every_steps is not None and steps >= self.rules.checkpoint_every_steps
         interval = self.rules.checkpoint_every_seconds / 2 ** max(0, _EARLY_SAVES - self._saves)
-        is_time = self.rules.clock() - self._saved_at >= interval and not self.checkpointer.busy
-        return is_time and jax.process_index() == 0
+        is_time = self.rules.clock() - self._saved_at >= interval
+        return (is_enough or is_time) and not self.checkpointer.busy and jax.process_index() == 0
 
     def _save(self) -> None:
         assert self.checkpointer is not None
         kept = self.journal.copy()
-        self.checkpointer.save(kept.executed, self.state, kept.to_json, kept.position())
+        figures = kept.figures()
+        details = kept.position() | ({"figures": figures} if figures else {})
+        self.checkpointer.save(kept.executed, self.state, kept.to_json, details)
         self._saves, self._saved_at, self._saved_number = self._saves + 1, self.rules.clock(), kept.executed
 
     def _settle(self) -> None:

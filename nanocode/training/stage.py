@@ -105,7 +105,7 @@ def run_training(
             listeners += _files(stack, running, label, tokens_per_step)
         checkpointer = None
         if running.store is not None:
-            checkpointer = Checkpointer(running.store, compute.keep_checkpoints)
+            checkpointer = Checkpointer(running.store, compute.keep_checkpoints, compute.keep_best)
             stack.callback(checkpointer.close)
         state, journal = train(
             lambda: initial_state(model, optimizer, mesh),
@@ -171,7 +171,14 @@ def _files(stack: ExitStack, running: Running, label: str, tokens: int) -> list[
 
 def _rules(stack: ExitStack, running: Running, guard: GuardConfig) -> Rules:
     compute = running.compute
-    rules = Rules(compute.checkpoint_every_seconds, guard.max_returns, running.stop_requested, agree=agree)
+    rules = Rules(
+        compute.checkpoint_every_seconds,
+        guard.max_returns,
+        running.stop_requested,
+        agree=agree,
+        checkpoint_every_steps=compute.checkpoint_every_steps,
+        keep_best=compute.keep_best,
+    )
     if compute.profile_steps is None or running.workspace is None:
         return rules
     first, last = (int(step) for step in compute.profile_steps.split(":"))

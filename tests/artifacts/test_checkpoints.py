@@ -102,6 +102,17 @@ def test_pruning_deletes_old_checkpoints_and_only_blobs_nobody_needs(checkpoints
     assert checkpoints.latest() is None
 
 
+def test_the_best_by_a_figure_is_kept_beside_the_newest(checkpoints, folder):
+    measured = {1: 3.0, 2: 1.0, 3: 2.0, 4: 1.0, 5: None, 6: 2.5}
+    for step, value in measured.items():
+        details = {} if value is None else {"figures": {"bpb": value}}
+        checkpoints.save(step, folder(params=f"p{step}"), details)
+    assert checkpoints.prune(keep=1, best="bpb") == [1, 2, 3, 5]
+    assert [checkpoints.latest().step, checkpoints.latest(before=6).step] == [6, 4]
+    assert len(blobs(checkpoints)) == 2
+    assert checkpoints.prune(keep=1, best="no such figure") == [4]
+
+
 def test_keeping_none_is_refused(checkpoints):
     with pytest.raises(ArtifactError, match="keep at least 1"):
         checkpoints.prune(0)

@@ -43,7 +43,8 @@ class FolderStore:
     def restore(self, manifest: FolderManifest, folder: Path) -> None:
         shutil.copytree(manifest.folder, folder)
 
-    def prune(self, keep: int) -> None:
+    def prune(self, keep: int, best: str | None = None) -> None:
+        del best
         self.pruned.append(keep)
         for folder in sorted(self.root.glob("[0-9]*"))[:-keep]:
             shutil.rmtree(folder)

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -233,6 +234,64 @@ def test_a_save_that_is_due_while_another_is_being_written_waits_for_a_later_ste
 
     train(*(*counting(), work, 11), checkpointer=recorder, rules=Rules(2.0, clock=clock))  # type: ignore[arg-type]
     assert recorder.saved == [1, 2, 3, 9, 11]
+
+
+@pytest.mark.parametrize(("every", "saved"), [(3, [3, 6, 9, 10]), (5, [5, 10]), (20, [10])])
+def test_saves_can_be_due_by_steps(every: int, saved: list[int]) -> None:
+    recorder = Recorder()
+    rules = Rules(checkpoint_every_steps=every)
+    train(*counting(), lambda index: None, 10, checkpointer=recorder, rules=rules)  # type: ignore[arg-type]
+    assert recorder.saved == saved
+
+
+def test_steps_count_from_the_checkpoint_that_a_run_goes_on_from(store: Any) -> None:
+    arguments = (*counting(), lambda index: None)
+    rules = Rules(checkpoint_every_steps=4)
+    with pytest.raises(Interrupted):
+        stopped = replace(rules, stop_requested=lambda: True)
+        train(*arguments, 10, checkpointer=Checkpointer(store), rules=stopped)
+    train(*arguments, 10, checkpointer=Checkpointer(store, keep=9), rules=rules)
+    assert store.saved[:2] == [1, 5]
+
+
+class Evaluating:
+    """A listener that measures what it is told after some steps."""
+
+    def __init__(self, figures: dict[int, float]) -> None:
+        self.figures = figures
+
+    def begin(self, journal: Journal) -> None:
+        pass
+
+    def step(self, report: Report, state: TrainState, journal: Journal) -> None:
+        if report.step in self.figures:
+            journal.observations.append({"step": report.step, "bpb": self.figures[report.step], "samples": ["text"]})
+
+
+def test_an_evaluation_that_found_the_best_so_far_is_followed_by_a_save_that_says_so(store: Any) -> None:
+    details: list[Any] = []
+    save = store.save
+    store.save = lambda step, folder, given: details.append(given) or save(step, folder, given)
+    measured = {2: 3.0, 4: 1.5, 6: 2.0, 8: 1.5, 9: math.nan}
+    rules = Rules(keep_best="bpb")
+    listeners = [Evaluating(measured)]
+    train(
+        *(*counting(), lambda index: None, 10),
+        checkpointer=Checkpointer(store, best="bpb"),
+        listeners=listeners,
+        rules=rules,
+    )
+    assert store.saved == [2, 4, 10]
+    assert [each.get("figures") for each in details] == [{"bpb": 3.0}, {"bpb": 1.5}, None]
+
+
+def test_without_evaluations_there_is_no_best(store: Any) -> None:
+    train(
+        *(*counting(), lambda index: None, 10),
+        checkpointer=Checkpointer(store, best="bpb"),
+        rules=Rules(keep_best="bpb"),
+    )
+    assert store.saved == [10]
 
 
 def test_the_report_holds_the_seconds_and_all_named_values() -> None:

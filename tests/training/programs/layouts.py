@@ -105,7 +105,7 @@ class OneCheckpoint:
     def restore(self, manifest: OneCheckpoint, folder: Path) -> None:
         shutil.copytree(self.root / "saved", folder)
 
-    def prune(self, keep: int) -> None:
+    def prune(self, keep: int, best: str | None = None) -> None:
         pass
 
 
