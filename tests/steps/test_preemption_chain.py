@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,8 @@ def test_a_trainer_whose_lease_is_taken_stops_before_it_writes_and_the_taker_end
 
     def robbed(step: int, making: Build) -> bool:
         if step == 5 and not robbed_at:
+            while not list(machine.store.glob("ckpt/*/manifests/1-2.json")):
+                time.sleep(0.01)
             held = json.loads(machine.lease().read_bytes())
             thief = json.dumps(held | {"owner": "thief", "generation": 2, "expires": 0.0}).encode()
             making.checkpoints.store.put_bytes(lease_name(making.key), thief)
