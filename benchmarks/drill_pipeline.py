@@ -1,0 +1,197 @@
+"""The drill of the whole pipeline: every stage is killed, with the orchestrator and all that they started."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from drill_report import (
+    Drill,
+    Kill,
+    committing_a_checkpoint,
+    copied,
+    kill_group,
+    unsaved_seconds,
+    uploading_a_blob,
+    wait_for,
+)
+
+ROOT = Path(__file__).resolve().parents[1]
+FLOW = ROOT / "flows" / "full_pipeline.py"
+SAVING = "compute.checkpoint_every_seconds=0.5"
+# In the order of the flow. The second word: kill inside such a write, not at a random moment.
+PLACES = (
+    ("shard_data", ""),
+    ("fit_tokenizer", ""),
+    ("pretrain", ""),
+    ("pretrain", "checkpoint commit"),
+    ("generate_rollouts", ""),
+    ("sft", ""),
+    ("sft", "blob upload"),
+    ("dpo", ""),
+    ("evaluate", ""),
+    ("release", ""),
+)
+_LINE = re.compile(r"(?:\)\] )?(\w+): (starts|made \w+, [\d,]+ bytes, ([\d.]+) s)")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A folder with a store and Metaflow's files, and what was said there."""
+
+    folder: Path
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "store"
+
+    def start(self, command: Sequence[object], log: Path) -> subprocess.Popen[bytes]:
+        """Start a command in a process group of its own."""
+        own = {
+            "NANOCODE_STORE": f"file:{self.store}",
+            "METAFLOW_DATASTORE_SYSROOT_LOCAL": str(self.folder),
+            "METAFLOW_USER": "drill",
+        }
+        with log.open("wb") as stream:
+            return subprocess.Popen(
+                [str(part) for part in command],
+                cwd=self.folder,
+                env={**os.environ, **own},
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+            )
+
+    def digest(self) -> str:
+        """The record of the newest release."""
+        done = subprocess.run(
+            [sys.executable, "-m", "nanocode.cli", "models", "--json", "--store", f"file:{self.store}"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return str(json.loads(done.stdout)[-1]["digest"])
+
+
+def drill_pipeline(folder: Path, config: Path, kills: int, seed: int, say: Callable[[str], None]) -> Drill:
+    """Run the pipeline once undisturbed, then again, killed in one stage after the other, until it was killed so often.
+
+    Raises RuntimeError when a run that nobody killed fails.
+    """
+    rng, folder, config = random.Random(seed), folder.absolute(), config.absolute()
+    command = [sys.executable, FLOW, "--config", "config", config, "run", "--override", SAVING]
+    first = _machine(folder / "undisturbed")
+    seconds = _seconds_of_stages(_finish(first, command, first.folder / "log.txt"))
+    drill = Drill(first.digest())
+    say(f"undisturbed: record {drill.undisturbed[:12]}")
+    while len(drill.kills) < kills:
+        number = len(drill.digests)
+        chosen = _plan(rng, kills - len(drill.kills))
+        drill.digests.append(_disturbed(folder / f"disturbed-{number}", command, chosen, seconds, rng, drill, say))
+        say(f"made: record {drill.digests[-1][:12]}")
+    return drill
+
+
+def _plan(rng: random.Random, kills: int) -> list[tuple[str, str]]:
+    """At most so many places, in the order of the flow."""
+    if kills >= len(PLACES):
+        return list(PLACES)
+    return [PLACES[index] for index in sorted(rng.sample(range(len(PLACES)), kills))]
+
+
+def _disturbed(
+    folder: Path,
+    command: list[object],
+    places: Sequence[tuple[str, str]],
+    seconds: dict[str, float],
+    rng: random.Random,
+    drill: Drill,
+    say: Callable[[str], None],
+) -> str:
+    """One making, killed at each place in turn; the digest that it ends with."""
+    machine, now = _machine(folder / "machine-0"), command
+    for number, (stage, write) in enumerate(places):
+        log = machine.folder / f"log-{number}.txt"
+        child = machine.start(now, log)
+        if not wait_for(_Moment(machine.store, log, stage, write, seconds.get(stage, 0.0), rng), child, 0.001):
+            raise RuntimeError(f"the run ended before it could be killed in {stage}: see {log}")
+        moment = time.time()
+        kill_group(child)
+        place = " + ".join(_running(log)) or f"after {stage}"
+        is_last_here = len(drill.kills) % 2 == 0
+        kill = Kill(
+            f"{place}, {write}" if write else place,
+            "elsewhere" if is_last_here else "in place",
+            unsaved_seconds(machine.store, moment),
+        )
+        drill.kills.append(kill)
+        say(f"kill {len(drill.kills):>3}: {kill.place}, {kill.lost_seconds:.1f} s lost, goes on {kill.resumed}")
+        if is_last_here:
+            other = _machine(folder / f"machine-{number + 1}")
+            copied(machine.store, other.store)
+            machine, now = other, command
+        else:
+            now = [*command[:2], "resume"]
+    _finish(machine, now, machine.folder / "log.txt")
+    return machine.digest()
+
+
+class _Moment:
+    """The moment to kill: some time into a stage, or inside a write that it makes."""
+
+    def __init__(self, store: Path, log: Path, stage: str, write: str, seconds: float, rng: random.Random) -> None:
+        self._store, self._log, self._stage, self._write = store, log, stage, write
+        self._delay = rng.uniform(0, 0.8 * seconds)
+        self._end = 0.0
+
+    def __call__(self) -> bool:
+        if not self._end:
+            if self._stage not in _running(self._log):
+                return False
+            self._end = time.monotonic() + self._delay
+        if self._write == "blob upload":
+            return uploading_a_blob(self._store)
+        if self._write == "checkpoint commit":
+            return committing_a_checkpoint(self._store)
+        return time.monotonic() >= self._end
+
+
+def _running(log: Path) -> list[str]:
+    """The stages that a log says were started and not made."""
+    running: dict[str, int] = {}
+    for stage, event, _ in _LINE.findall(log.read_text(encoding="utf-8", errors="replace")):
+        running[stage] = running.get(stage, 0) + (1 if event == "starts" else -1)
+    return [stage for stage, count in running.items() if count > 0]
+
+
+def _seconds_of_stages(output: str) -> dict[str, float]:
+    """How long the stages took that a run made: of several of one name the shortest."""
+    found: dict[str, float] = {}
+    for stage, _, seconds in _LINE.findall(output):
+        if seconds:
+            found[stage] = min(found.get(stage, float(seconds)), float(seconds))
+    return found
+
+
+def _machine(folder: Path) -> Machine:
+    folder.mkdir(parents=True)
+    return Machine(folder)
+
+
+def _finish(machine: Machine, command: Sequence[object], log: Path) -> str:
+    """Run to the end; the output."""
+    child = machine.start(command, log)
+    status, output = child.wait(), log.read_text(encoding="utf-8", errors="replace")
+    if status:
+        raise RuntimeError(f"a run that nobody killed ended with status {status}: see {log}\n{output[-2000:]}")
+    return output
