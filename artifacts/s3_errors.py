@@ -18,10 +18,9 @@ from urllib3.exceptions import HTTPError
 S3_ERRORS = (BotoCoreError, ClientError, HTTPError, ConnectionError, TimeoutError)
 
 _MAY_PASS_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
-# BadDigest: the bytes were torn on the way. The two conflicts: a racer's write was under way.
-_MAY_PASS_CODE = frozenset(
-    {"RequestTimeout", "BadDigest", "SlowDown", "ConditionalRequestConflict", "OperationAborted", "InternalError"}
-)
+_TORN_ON_THE_WAY = {"BadDigest", "XAmzContentSHA256Mismatch", "MalformedXML", "IncompleteBody"}
+_RACE_UNDER_WAY = {"ConditionalRequestConflict", "OperationAborted"}
+_MAY_PASS_CODE = frozenset({"RequestTimeout", "SlowDown", "InternalError", *_TORN_ON_THE_WAY, *_RACE_UNDER_WAY})
 _CREDENTIALS = (NoCredentialsError, PartialCredentialsError, TokenRetrievalError, UnauthorizedSSOTokenError)
 _FINAL = (*_CREDENTIALS, ParamValidationError, ProfileNotFound)
 

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
+from botocore.exceptions import ClientError
+
 from artifacts.bucket_store import ABSENT, WRITER, BucketStore, Look, Refused, check_sha256
 from artifacts.records import Warn, silent
 from artifacts.retry import Patience
@@ -30,6 +32,10 @@ _MISSING = frozenset({"NoSuchKey", "404"})
 _NOT_UNDERSTOOD = frozenset({400, 501})
 
 _Result = TypeVar("_Result")
+
+
+class _UploadLost(StoreError):
+    """The server forgot an unfinished upload: a rule of the bucket's, or a torn request to finish it."""
 
 
 class S3Store(BucketStore):
@@ -86,6 +92,14 @@ class S3Store(BucketStore):
         self._call("store", key, put)
 
     def _put_large(self, key: str, file: BinaryIO, size: int, sha256: str | None) -> None:
+        for _ in range(self._patience.attempts - 1):
+            try:
+                return self._upload(key, file, size, sha256)
+            except _UploadLost:
+                file.seek(0)
+        self._upload(key, file, size, sha256)
+
+    def _upload(self, key: str, file: BinaryIO, size: int, sha256: str | None) -> None:
         at, mark = {"Bucket": self.bucket, "Key": key}, uuid.uuid4().hex
         begin = functools.partial(
             self._client.create_multipart_upload, **at, ChecksumAlgorithm="SHA256", Metadata={WRITER: mark}
@@ -112,9 +126,12 @@ class S3Store(BucketStore):
         complete = functools.partial(self._client.complete_multipart_upload, **upload, MultipartUpload={"Parts": parts})
         try:
             self._call("store", key, complete)
-        except StoreError:
-            if not self._bears(key, mark):  # otherwise the answer to an earlier attempt was lost
-                raise
+        except StoreError as error:
+            if self._bears(key, mark):
+                return  # the answer to an earlier attempt was lost
+            if isinstance(error.__cause__, ClientError) and code_of(error.__cause__) == "NoSuchUpload":
+                raise _UploadLost(str(error)) from error
+            raise
 
     def _abort(self, key: str, upload: dict[str, str]) -> None:
         """Leave no parts behind, if one attempt is enough; buckets can drop unfinished uploads by a rule of theirs."""
