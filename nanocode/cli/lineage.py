@@ -23,6 +23,7 @@ from artifacts.signing import read_signature, releases_of
 from nanocode.cli.context import StoreOption, open_repository
 from nanocode.cli.lineage_cost import cost
 from nanocode.cli.lineage_diff import diff
+from nanocode.cli.lineage_export import export
 from nanocode.cli.options import AsJson, Model
 from nanocode.cli.why import why
 
@@ -30,6 +31,7 @@ app = typer.Typer(no_args_is_help=True, help=__doc__, add_completion=False)
 
 app.command()(diff)
 app.command()(cost)
+app.command()(export)
 app.command()(why)
 
 
