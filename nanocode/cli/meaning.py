@@ -1,0 +1,167 @@
+"""What the pipeline's artifacts mean, for exports: which are models, which data, and which of their figures count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from artifacts.export.cyclonedx import Figure, Meaning
+from artifacts.export.lineage import Lineage, Part
+from nanocode.constitution.prompts import PARTS, RULES_MODEL
+
+MODELS = ("model", "release")
+DATA = ("shards", "conversations", "pairs")
+_RATE = {"rate", "low", "high", "n"}
+_ROWS = {
+    "shards": lambda metrics: metrics.get("kept", {}).get("documents"),
+    "tokens": lambda metrics: metrics.get("documents"),
+    "plan": lambda metrics: metrics.get("rows"),
+    "conversations": lambda metrics: sum(metrics.get("conversations", {}).values()) or None,
+    "pairs": lambda metrics: metrics.get("pairs"),
+    "rollouts": lambda metrics: metrics.get("tasks"),
+    "log_probs": lambda metrics: metrics.get("pairs"),
+}
+
+
+def rows(part: Part) -> int | None:
+    """How many documents, conversations, pairs or rows an artifact holds, where its metrics say so."""
+    count = _ROWS[part.record.kind](part.metrics) if part.record.kind in _ROWS else None
+    return int(count) if count is not None else None
+
+
+def licences(part: Part) -> list[str]:
+    """The licences of the documents that a shard artifact kept."""
+    return sorted(part.metrics.get("licences", {})) if part.record.kind == "shards" else []
+
+
+def teachers(lineage: Lineage) -> dict[str, str]:
+    """Which model was generator, critic and reviser of the generated data."""
+    for part in lineage.parts.values():
+        constitution = part.record.config.get("constitution")
+        if isinstance(constitution, Mapping):
+            return {name: str(constitution[name]["model"]) for name in PARTS}
+    return {}
+
+
+def taught_by_rules(lineage: Lineage) -> list[str]:
+    """The parts among generator, critic and reviser that were no language model but the built-in rules."""
+    return [name for name, model in teachers(lineage).items() if model.startswith(RULES_MODEL)]
+
+
+def section(lineage: Lineage, name: str) -> Mapping[str, Any]:
+    """A section of the config, of whichever part read it; empty when none did."""
+    for part in lineage.parts.values():
+        value = part.record.config.get(name)
+        if isinstance(value, Mapping):
+            return value
+    return {}
+
+
+def figures(lineage: Lineage) -> list[Figure]:
+    """Every figure of every evaluation in the lineage, with interval and sample size where it is a rate."""
+    evaluations = [part for part in lineage.parts.values() if part.record.kind == "evaluation"]
+    return [
+        figure
+        for part in sorted(evaluations, key=lambda part: part.record.name)
+        for figure in _figures(part.record.name.rpartition("evaluation-")[2], part.metrics, ())
+    ]
+
+
+def _figures(model: str, value: Any, path: tuple[str, ...]) -> Iterator[Figure]:
+    if isinstance(value, Mapping) and value.keys() >= _RATE:
+        yield Figure(".".join(path), model, value["rate"], value["low"], value["high"], value["n"])
+    elif isinstance(value, Mapping):
+        for name, each in sorted(value.items()):
+            yield from _figures(model, each, (*path, name))
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield Figure(".".join(path), model, float(value))
+
+
+def architecture(lineage: Lineage) -> str:
+    """The model's shape in a line, from its config; empty when no part has one."""
+    model = section(lineage, "model")
+    if not model:
+        return ""
+    vocabulary = section(lineage, "tokenizer").get("vocab_size")
+    shown = {"layers": model.get("depth"), "width": model.get("width"), "heads": model.get("heads")}
+    shape = ", ".join(
+        f"{value} {name}" if name != "width" else f"width {value}" for name, value in shown.items() if value
+    )
+    return f"GPT ({model.get('recipe')}): {shape}, context {model.get('context_tokens')}, vocabulary {vocabulary}"
+
+
+def limitations(lineage: Lineage) -> list[str]:
+    """What the records themselves show that the model cannot do, or was not asked."""
+    found = []
+    model, evaluation = section(lineage, "model"), section(lineage, "evaluation")
+    if model:
+        found.append(f"It reads {model['context_tokens']:,} tokens at most, prompt and reply together.")
+    rules = taught_by_rules(lineage)
+    if rules:
+        found.append(
+            f"What it was taught after pretraining was written by rules, not by a language model ({', '.join(rules)}): "
+            "it knows the procedural task families and little else."
+        )
+    if evaluation:
+        found.append(f"Success was measured on {evaluation['tasks']:,} procedural tasks, and on nothing else.")
+    weak = [
+        f"{each.name.rpartition('.')[2]} ({each.value:.0%} of {each.n})"
+        for each in figures(lineage)
+        if each.slice == last_model(lineage)
+        and each.name.startswith("greedy.by_family.")
+        and each.high is not None
+        and each.high < 0.5
+    ]
+    if weak:
+        found.append(f"Task families that it fails more often than not, beyond chance: {', '.join(weak)}.")
+    broken = [
+        f"{each.name.rpartition('.')[2]} ({each.value:.0f})"
+        for each in figures(lineage)
+        if each.slice == last_model(lineage) and each.name.startswith("greedy.principles_broken.")
+    ]
+    if broken:
+        found.append(f"Principles that it still broke in the evaluation, sampled greedily: {', '.join(broken)}.")
+    return found
+
+
+def last_model(lineage: Lineage) -> str:
+    """The name under which the model on top was evaluated: the evaluation that shares a model input with it."""
+    model = lineage.top.record.inputs.get("model", lineage.top.digest)
+    for part in lineage.parts.values():
+        if part.record.kind == "evaluation" and part.record.inputs.get("model") == model:
+            return part.record.name.rpartition("evaluation-")[2]
+    return ""
+
+
+def describe(lineage: Lineage) -> str:
+    """One sentence on what the model is."""
+    steps = [step for step in ("pretrain", "sft", "dpo") if any(p.record.step == step for p in lineage.parts.values())]
+    names = {"pretrain": "pretrained", "sft": "fine-tuned on tool-use conversations", "dpo": "aligned by preferences"}
+    return f"A small coding agent: {architecture(lineage) or 'GPT'}; {', then '.join(names[step] for step in steps)}."
+
+
+def meaning(lineage: Lineage) -> Meaning:
+    """All of it, as a bill of materials asks for it."""
+    teaching = teachers(lineage)
+    rules = taught_by_rules(lineage)
+
+    def facts(part: Part) -> Mapping[str, str]:
+        count = rows(part)
+        told = {} if count is None else {"rows": str(count)}
+        if part.record.kind in ("conversations", "pairs", "rollouts") and teaching:
+            told["taught_by"] = "rules, not a language model" if len(rules) == len(teaching) else str(teaching)
+        return told
+
+    return Meaning(
+        is_model=lambda part: part.record.kind in MODELS,
+        is_data=lambda part: part.record.kind in DATA,
+        licences=licences,
+        facts=facts,
+        description=describe(lineage),
+        family="transformer network",
+        architecture=architecture(lineage),
+        task="text generation with tool calls",
+        learning="self-supervised",
+        figures=figures(lineage),
+        limitations=limitations(lineage),
+    )
