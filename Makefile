@@ -19,7 +19,8 @@ $(VENV)/installed: requirements/dev.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("nanocode needs Python 3.11 to 3.13: make PYTHON=python3.12 ...") if not (3, 11) <= sys.version_info < (3, 14) else None'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index -e .
+	@# compat: a plain path. The import hook of the default mode costs every Python process, one a task, some 50 ms.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index --config-settings editable_mode=compat -e .
 	touch $@
 
 run: $(VENV)/installed  ## train the nano agent end to end: make run [CONFIG=configs/nano.toml] [STORE=file:PATH]
