@@ -188,17 +188,24 @@ def _open_folder(url: str, rest: str, root: Path) -> ObjectStore:
 
 
 def _open_bucket(url: str, scheme: str, settings: StoreSettings, warn: Warn) -> ObjectStore:
-    bucket, _, prefix = url.removeprefix(f"{scheme}://").strip("/").partition("/")
+    bucket, _, prefix = url.removeprefix(f"{scheme}://").rstrip("/").partition("/")
     if not url.startswith(f"{scheme}://") or not bucket:
         raise WrongStore(f"store {url!r} names no bucket: write {scheme}://BUCKET/PREFIX")
     if prefix:
         check_name(prefix)
+    store: ObjectStore
     if scheme == "s3":
         from artifacts.s3_store import S3Store
 
-        return S3Store(bucket, prefix, unsafe=settings.unsafe_leases, warn=warn)
-    try:
-        from artifacts.gcs_store import GcsStore
-    except ModuleNotFoundError as error:
-        raise WrongStore(f"store {url!r} needs {error.name}: pip install 'nanocode[gcs]'") from None
-    return GcsStore(bucket, prefix)
+        store = S3Store(bucket, prefix, unsafe=settings.unsafe_leases, warn=warn)
+    else:
+        try:
+            from artifacts.gcs_store import GcsStore
+        except ModuleNotFoundError as error:
+            raise WrongStore(f"store {url!r} needs {error.name}: pip install 'nanocode[gcs]'") from None
+        store = GcsStore(bucket, prefix)
+    if settings.cache is None or not settings.cache_bytes:
+        return store
+    from artifacts.cached_store import CachedStore
+
+    return CachedStore(store, settings.cache, settings.cache_bytes, warn)
