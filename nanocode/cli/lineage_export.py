@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +22,7 @@ from nanocode.cli.options import Model
 NAMESPACE = "nanocode"
 
 
-class Format(str, Enum):
+class Format(StrEnum):
     """What can be written."""
 
     OPENLINEAGE = "openlineage"

@@ -99,28 +99,36 @@ def limitations(lineage: Lineage) -> list[str]:
     rules = taught_by_rules(lineage)
     if rules:
         found.append(
-            f"What it was taught after pretraining was written by rules, not by a language model ({', '.join(rules)}): "
-            "it knows the procedural task families and little else."
+            "What it was taught after pretraining was written by rules, not by a language model "
+            f"({', '.join(rules)}), in procedural tasks."
         )
     if evaluation:
         found.append(f"Success was measured on {evaluation['tasks']:,} procedural tasks, and on nothing else.")
-    weak = [
-        f"{each.name.rpartition('.')[2]} ({each.value:.0%} of {each.n})"
-        for each in figures(lineage)
-        if each.slice == last_model(lineage)
-        and each.name.startswith("greedy.by_family.")
-        and each.high is not None
-        and each.high < 0.5
-    ]
+    return found + _shown_by(figures(lineage), last_model(lineage))
+
+
+def _shown_by(measured: list[Figure], last: str) -> list[str]:
+    """Limits that the figures of the model on top show, beside those of the base model."""
+    own = {each.name: each for each in measured if each.slice == last}
+    base = {each.name: each for each in measured if each.slice == "base"}
+    weak, broken = [], []
+    for name, each in own.items():
+        what = name.rpartition(".")[2]
+        if name.startswith("greedy.by_family.") and each.high is not None and each.high < 0.5:
+            weak.append(f"{what} ({each.value:.0%} of {each.n})")
+        if name.startswith("greedy.principles_broken."):
+            broken.append(f"{what} ({each.value:.0f})")
+    found = []
     if weak:
-        found.append(f"Task families that it fails more often than not, beyond chance: {', '.join(weak)}.")
-    broken = [
-        f"{each.name.rpartition('.')[2]} ({each.value:.0f})"
-        for each in figures(lineage)
-        if each.slice == last_model(lineage) and each.name.startswith("greedy.principles_broken.")
-    ]
+        found.append(f"Task families that it solves in less than half of the cases, whole interval: {', '.join(weak)}.")
     if broken:
-        found.append(f"Principles that it still broke in the evaluation, sampled greedily: {', '.join(broken)}.")
+        found.append(f"Principles that its greedy replies still broke, and how often: {', '.join(broken)}.")
+    for name in ("bpb_text", "bpb_code"):
+        if name in own and name in base and own[name].value > base[name].value:
+            worse = f"{base[name].value:.2f} for the base model, {own[name].value:.2f} for this one"
+            found.append(
+                f"It predicts {name.removeprefix('bpb_')} worse than before fine-tuning: bits per byte {worse}."
+            )
     return found
 
 

@@ -1,4 +1,7 @@
-"""A model version's card in Markdown. Every line comes from a record or a provenance; what they do not say is not here."""
+"""A model version's card in Markdown.
+
+Every line comes from a record or a provenance; what they do not say is not here.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def model_card(lineage: Lineage, costs: Sequence[StageCost], found: Environments
         told = list(content)
         if told:
             lines += [*([f"## {title}", ""] if title else []), *told, ""]
-    return "\n".join(lines)
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def _what(lineage: Lineage) -> Iterator[str]:
@@ -98,7 +101,9 @@ def _figure(figure: Figure | None) -> str:
 
 def _data(lineage: Lineage) -> Iterator[str]:
     shards = _parts(lineage, "shards")
-    weights = next((part.record.config.get("weights", {}) for part in _parts(lineage, "model", "pretrain")), {})
+    weights: Mapping[str, Any] = next(
+        (part.record.config.get("weights", {}) for part in _parts(lineage, "model", "pretrain")), {}
+    )
     rows = []
     for part in shards:
         metrics, source = part.metrics, str(part.metrics.get("source", part.record.name))
@@ -223,9 +228,19 @@ def _check(lineage: Lineage, signed_by: str | None) -> Iterator[str]:
 
 
 def _configuration(lineage: Lineage) -> Iterator[str]:
+    yield "What was left to the recipe (null in the record) is left out."
+    yield ""
     yield "```json"
-    yield json.dumps(lineage.top.record.config, indent=2, sort_keys=True)
+    yield json.dumps(_given(lineage.top.record.config), indent=2, sort_keys=True)
     yield "```"
+
+
+def _given(value: Any) -> Any:
+    """The value without nulls, and without the mappings that held nothing else."""
+    if isinstance(value, Mapping):
+        kept = {key: _given(each) for key, each in value.items() if each is not None}
+        return {key: each for key, each in kept.items() if each != {} or value[key] == {}}
+    return [_given(each) for each in value] if isinstance(value, list) else value
 
 
 def _parts(lineage: Lineage, kind: str, step: str | None = None) -> list[Part]:
@@ -253,4 +268,9 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str
 
 
 def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+    return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
+
+
+def _cell(text: str) -> str:
+    """A licence or a source may be called anything: no name may end its cell or be read as HTML."""
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
