@@ -120,7 +120,7 @@ def build(
     def told(line: str) -> None:
         report(f"{stage.step}: {line}")
 
-    found = repository.find(key)
+    found = repository.use(key)
     if found is None and stage.step in reuse:
         accepted = accept(repository, key, payload, stage.name, stage.module, root, asdict(run))
         told(f"reused {accepted.record[:12]}, made before {', '.join(accepted.modules)} changed")

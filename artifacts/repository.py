@@ -25,7 +25,7 @@ from artifacts.records import ArtifactError, FileEntry, Provenance, Record, Warn
 from artifacts.store import CHUNK_BYTES, MissingObject, ObjectStore
 
 TRANSFERS = 8
-# A blob that was there before may be swept by a collection that has not seen who needs it now. One that was written
+# An object that was there before may be swept by a collection that has not seen who needs it now. One that was written
 # lately never is (artifacts.collect), so an older one is written again.
 RESEND_AFTER_SECONDS = 3600.0
 
@@ -76,11 +76,9 @@ class Repository:
         Raises ArtifactError for links and special files, StoreError when the store fails or a file changes meanwhile.
         """
 
-        def is_there(name: str, size: int) -> bool:
-            written = self.store.modified(name) if self.store.size(name) == size else None
-            return written is not None and written > self.clock() - RESEND_AFTER_SECONDS
-
-        return put_files(self.store, folder, blob_name, is_there)
+        return put_files(
+            self.store, folder, blob_name, lambda name, size: self.store.size(name) == size and self._is_young(name)
+        )
 
     def read_record(self, record_digest: str) -> Record:
         """The record of that digest, verified.
@@ -128,6 +126,18 @@ class Repository:
             return None
         return record
 
+    def use(self, key: str) -> Record | None:
+        """`find` for somebody who goes on from the answer: collections keep it for as long as if it were made now."""
+        record = self.find(key)
+        if record is None or self._is_young(key_name(key)):
+            return record
+        try:
+            data, tag = self.store.read_tagged(key_name(key))
+        except MissingObject:
+            return None
+        # Only as it was: a key that was swept meanwhile must not come back without its record.
+        return record if self.store.put_if_tag(key_name(key), data, tag) else self.find(key)
+
     def commit(
         self,
         key: str,
@@ -140,17 +150,20 @@ class Repository:
 
         That is another's when somebody committed the same key first: theirs counts, so that all who ask get one
         answer. A key whose record lost blobs is pointed to the new record. The blobs of `record` must be in the
-        store; with `folder`, which holds its files, those that a collection swept meanwhile are sent again.
+        store; with `folder`, which holds its files, what a collection swept meanwhile is sent again.
         """
         self._require_blobs(record, folder)
         record_digest = record.digest
         if not self.store.put_if_absent(record_name(record_digest), record.to_json()):
             self.read_record(record_digest)
+            if not self._is_young(record_name(record_digest)):
+                self.store.put_bytes(record_name(record_digest), record.to_json())
         self.add_provenance(provenance)
         data = canonical_json({"record": record_digest, "payload": payload})
         is_first = self.store.put_if_absent(key_name(key), data)
         if folder is not None:
             self._require_blobs(record, folder)
+            self.store.put_if_absent(record_name(record_digest), record.to_json())
         if is_first:
             return record_digest
         winner = self.find(key)
@@ -158,6 +171,11 @@ class Repository:
             return winner.digest
         self.store.put_bytes(key_name(key), data)
         return record_digest
+
+    def _is_young(self, name: str) -> bool:
+        """Whether an object is too young for any collection to sweep it."""
+        written = self.store.modified(name)
+        return written is not None and written > self.clock() - RESEND_AFTER_SECONDS
 
     def _require_blobs(self, record: Record, folder: Path | None) -> None:
         missing = missing_files(self.store, record.files, blob_name)

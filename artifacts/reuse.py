@@ -94,6 +94,7 @@ def accept(
     """
     code = code_fingerprint(module, FIRST_PARTY, root)
     found = find_reusable(repository, payload, name, code)
+    repository.use(found.key.key)
     edited = tuple(each.path for each in found.explanation.modules)
     record, made_under = found.record, found.key.key
     reuse = Reuse(record.digest, record.step, record.name, module, made_under, key, code.fingerprint, edited, run)

@@ -356,7 +356,7 @@ def test_a_hit_asks_for_no_lease(workshop: Any, monkeypatch: pytest.MonkeyPatch)
 
     workshop.repository.store = Watched()
     assert workshop.build(STAGE, produce).cached
-    assert set(asked) <= {"read", "size"}
+    assert set(asked) <= {"read", "size", "modified"}
 
 
 def test_a_build_whose_lease_is_lost_commits_nothing(workshop: Any) -> None:
