@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +40,7 @@ PLACES = (
     ("evaluate", ""),
     ("release", ""),
 )
+_REPEATED = ("shard_data", "generate_rollouts", "evaluate")  # of several makings some may be found and others not
 _LINE = re.compile(r"(?:\)\] )?(\w+): (starts|made \w+, [\d,]+ bytes, ([\d.]+) s)")
 
 
@@ -91,7 +92,7 @@ def drill_pipeline(folder: Path, config: Path, kills: int, seed: int, say: Calla
     rng, folder, config = random.Random(seed), folder.absolute(), config.absolute()
     command = [sys.executable, FLOW, "--config", "config", config, "run", "--override", SAVING]
     first = _machine(folder / "undisturbed")
-    seconds = _seconds_of_stages(_finish(first, command, first.folder / "log.txt"))
+    seconds = _seconds_of_stages(_finish(*_started(first, command)))
     drill = Drill(first.digest())
     say(f"undisturbed: record {drill.undisturbed[:12]}")
     while len(drill.kills) < kills:
@@ -113,57 +114,61 @@ def _disturbed(
     folder: Path,
     command: list[object],
     places: Sequence[tuple[str, str]],
-    seconds: dict[str, float],
+    seconds: Mapping[str, float],
     rng: random.Random,
     drill: Drill,
     say: Callable[[str], None],
 ) -> str:
     """One making, killed at each place in turn; the digest that it ends with."""
     machine, now = _machine(folder / "machine-0"), command
-    for number, (stage, write) in enumerate(places):
-        log = machine.folder / f"log-{number}.txt"
-        child = machine.start(now, log)
-        if not wait_for(_Moment(machine.store, log, stage, write, seconds.get(stage, 0.0), rng), child, 0.001):
-            raise RuntimeError(f"the run ended before it could be killed in {stage}: see {log}")
-        moment = time.time()
+    child, log = _started(machine, now)
+    for stage, write in places:
+        moment = _Moment(machine.store, log, stage, write, rng.uniform(0, 0.5 * seconds.get(stage, 0.0)))
+        if not wait_for(moment, child, 0.001) or moment.is_missed:
+            say(f"{stage} was over before it could be killed{f' in a {write}' if write else ''}")
+            continue
+        killed_at = time.time()
         kill_group(child)
         place = " + ".join(_running(log)) or f"after {stage}"
-        is_last_here = len(drill.kills) % 2 == 0
-        kill = Kill(
-            f"{place}, {write}" if write else place,
-            "elsewhere" if is_last_here else "in place",
-            unsaved_seconds(machine.store, moment),
-        )
-        drill.kills.append(kill)
-        say(f"kill {len(drill.kills):>3}: {kill.place}, {kill.lost_seconds:.1f} s lost, goes on {kill.resumed}")
-        if is_last_here:
-            other = _machine(folder / f"machine-{number + 1}")
+        goes_on = "in place" if len(drill.kills) % 2 else "elsewhere"
+        lost = unsaved_seconds(machine.store, killed_at)
+        drill.kills.append(Kill(f"{place}, {write}" if write else place, goes_on, lost))
+        say(f"kill {len(drill.kills):>3}: {drill.kills[-1].place}, {lost:.1f} s lost, goes on {goes_on}")
+        now = [*command[:2], "resume"]
+        if goes_on == "elsewhere":
+            other = _machine(folder / f"machine-{len(drill.kills)}")
             copied(machine.store, other.store)
             machine, now = other, command
-        else:
-            now = [*command[:2], "resume"]
-    _finish(machine, now, machine.folder / "log.txt")
+        child, log = _started(machine, now)
+    _finish(child, log)
     return machine.digest()
 
 
 class _Moment:
-    """The moment to kill: some time into a stage, or inside a write that it makes."""
+    """The moment to kill: some time into a stage, or inside a write that it makes; or when the stage was over before."""
 
-    def __init__(self, store: Path, log: Path, stage: str, write: str, seconds: float, rng: random.Random) -> None:
+    def __init__(self, store: Path, log: Path, stage: str, write: str, delay_seconds: float) -> None:
         self._store, self._log, self._stage, self._write = store, log, stage, write
-        self._delay = rng.uniform(0, 0.8 * seconds)
-        self._end = 0.0
+        self._delay, self._end = delay_seconds, 0.0
+        self.is_missed = False
 
     def __call__(self) -> bool:
-        if not self._end:
-            if self._stage not in _running(self._log):
-                return False
+        is_running = self._stage in _running(self._log)
+        if is_running and not self._end:
             self._end = time.monotonic() + self._delay
+        self.is_missed = not is_running and (bool(self._end) or _is_over(self._log, self._stage))
+        if not is_running or self.is_missed:
+            return self.is_missed
         if self._write == "blob upload":
             return uploading_a_blob(self._store)
         if self._write == "checkpoint commit":
             return committing_a_checkpoint(self._store)
         return time.monotonic() >= self._end
+
+
+def _is_over(log: Path, stage: str) -> bool:
+    """Whether a log says that a stage that is made once was found or made."""
+    return f"{stage}: cached" in log.read_text(encoding="utf-8", errors="replace") and stage not in _REPEATED
 
 
 def _running(log: Path) -> list[str]:
@@ -188,9 +193,14 @@ def _machine(folder: Path) -> Machine:
     return Machine(folder)
 
 
-def _finish(machine: Machine, command: Sequence[object], log: Path) -> str:
-    """Run to the end; the output."""
-    child = machine.start(command, log)
+def _started(machine: Machine, command: Sequence[object]) -> tuple[subprocess.Popen[bytes], Path]:
+    """A command under way, and its log."""
+    log = machine.folder / f"log-{time.monotonic_ns()}.txt"
+    return machine.start(command, log), log
+
+
+def _finish(child: subprocess.Popen[bytes], log: Path) -> str:
+    """Wait for the end; the output."""
     status, output = child.wait(), log.read_text(encoding="utf-8", errors="replace")
     if status:
         raise RuntimeError(f"a run that nobody killed ended with status {status}: see {log}\n{output[-2000:]}")
