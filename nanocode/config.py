@@ -385,6 +385,39 @@ class EndpointConfig(Section):
     usd_per_million_output_tokens: float | None = not_identity(None, ge=0, description="for the cost ledger")
 
 
+class InstructionSource(Section):
+    """A public set of instructions, turned into conversations with executed tool calls for SFT.
+
+    Kinds name the columns: tulu_code (messages), self_oss_instruct (instruction, response), evol_codealpaca
+    (instruction, output), messages (messages with tool calls, and possibly files).
+    """
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
+    kind: Literal["tulu_code", "self_oss_instruct", "evol_codealpaca", "messages"]
+    licence: str = Field(description="of the set; of every row unless there is a licence_column")
+    licence_column: str | None = None
+    glob: str | None = Field(None, description="parquet or JSONL files (also .gz, .zst): local, s3://, gs://")
+    dataset: str | None = Field(None, description="of the Hub, in place of a glob")
+    subset: str | None = None
+    split: str = "train"
+    revision: str | None = Field(None, pattern=r"^[0-9a-f]{40}$", description="commit hash of the dataset")
+    weight: float = Field(1.0, gt=0, description="rows of SFT, relative to 1 for all of the rollouts")
+    max_rows: int | None = Field(None, ge=1, description="stop after so many kept conversations")
+    max_code_lines: int = Field(200, ge=1, description="of the file that a row makes or changes")
+    max_context_lines: int = Field(10, ge=0, description="that may be added to an edit to make its place unique")
+    min_ascii: float = Field(0.85, ge=0, le=1, description="share of ASCII among the characters of the prose")
+    near_duplicate_threshold: float = Field(0.9, gt=0, le=1, description="as in [data]; 1: exact duplicates alone")
+    filters: FilterConfig = FilterConfig()
+
+    @model_validator(mode="after")
+    def _is_somewhere(self) -> InstructionSource:
+        if (self.glob is None) == (self.dataset is None):
+            raise ValueError("an instruction source needs either a glob or a dataset")
+        if (self.dataset is None) != (self.revision is None):
+            raise ValueError("a dataset needs its revision (a commit hash), and a glob takes none")
+        return self
+
+
 class ConstitutionConfig(Section):
     sft_tasks: int = Field(ge=1, description="tasks rolled out for SFT")
     preference_tasks: int = Field(ge=1, description="tasks rolled out for preference pairs (other prompts)")
@@ -397,6 +430,7 @@ class ConstitutionConfig(Section):
     generator: EndpointConfig = EndpointConfig()
     critic: EndpointConfig = EndpointConfig(temperature=0.0)
     reviser: EndpointConfig = EndpointConfig(temperature=0.2)
+    sources: tuple[InstructionSource, ...] = not_identity((), description="sets beside the rollouts; each has a stage")
 
 
 class EvaluationConfig(Section):
@@ -451,7 +485,11 @@ class ComputeConfig(Section):
 
 
 class StoreConfig(Section):
-    url: str = "file:.nanocode/store"
+    url: str = not_identity("file:.nanocode/store", description="file:PATH, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
+    cache_bytes: int = not_identity(20_000_000_000, ge=0, description="of a remote store's blobs kept here; 0: none")
+    unsafe_leases: bool = not_identity(
+        False, description="use a server without conditional writes, where two runs at once may spoil each other"
+    )
 
 
 class Config(Section):
