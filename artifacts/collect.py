@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from artifacts.file_store import TEMPORARY, FileStore
-from artifacts.inventory import READERS, Inventory, Looker
-from artifacts.records import ArtifactError, Record, Warn, silent
+from artifacts.inventory import READERS, Inventory, Looker, users_first
+from artifacts.records import ArtifactError, Warn, silent
 from artifacts.repository import RESEND_AFTER_SECONDS, Repository, blob_name, key_name, parallel, record_name
 from artifacts.reuse import NOTES
 
@@ -118,7 +117,7 @@ class Collector:
         told = [name for name in told if name.split("/")[1] not in kept | inventory.unreadable.keys()]
         return Garbage(
             keys=tuple(key_name(key.key) for key in inventory.keys if key.record in gone),
-            records=tuple(record_name(digest) for digest in _users_first(gone)),
+            records=tuple(record_name(digest) for digest in users_first(gone)),
             notes=self._old(name for name in told if name.startswith(NOTES)),
             provenance=self._old(name for name in told if not name.startswith(NOTES)),
             blobs=() if inventory.unreadable else self._old(name for name in blobs if name not in used),
@@ -167,22 +166,6 @@ class Collector:
         listed = list(names)
         done = parallel(delete, listed, READERS)
         return tuple(name for name, was_deleted in zip(listed, done, strict=True) if was_deleted)
-
-
-def _users_first(records: Mapping[str, Record]) -> list[str]:
-    """Every record before those that it was made of."""
-    inputs = {digest: set(record.inputs.values()) & records.keys() for digest, record in records.items()}
-    users = Counter(each for named in inputs.values() for each in named)
-    ready = sorted(digest for digest in records if not users[digest])
-    ordered = []
-    while ready:
-        digest = ready.pop()
-        ordered.append(digest)
-        for each in sorted(inputs[digest]):
-            users[each] -= 1
-            if users[each] == 0:
-                ready.append(each)
-    return ordered
 
 
 def _common(names: Iterable[str], found: Iterable[str]) -> list[str]:

@@ -6,6 +6,7 @@ in progress notes its inputs before it reads them (`ckpt/<key>/attempts/`), and 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -220,6 +221,22 @@ class Looker:
                 for record in inventory.records if making.needs is None else making.needs:
                     need(record, IN_PROGRESS)
         return labels
+
+
+def users_first(records: Mapping[str, Record]) -> list[str]:
+    """Every record before those that it was made of."""
+    inputs = {digest: set(record.inputs.values()) & records.keys() for digest, record in records.items()}
+    users = Counter(each for named in inputs.values() for each in named)
+    ready = sorted(digest for digest in records if not users[digest])
+    ordered = []
+    while ready:
+        digest = ready.pop()
+        ordered.append(digest)
+        for each in sorted(inputs[digest]):
+            users[each] -= 1
+            if users[each] == 0:
+                ready.append(each)
+    return ordered
 
 
 def _spread(
