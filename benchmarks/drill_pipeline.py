@@ -145,7 +145,7 @@ def _disturbed(
 
 
 class _Moment:
-    """The moment to kill: some time into a stage, or inside a write that it makes; or when the stage was over before."""
+    """The moment to kill: some time into a stage, or inside a write that it makes; or the stage was over before."""
 
     def __init__(self, store: Path, log: Path, stage: str, write: str, delay_seconds: float) -> None:
         self._store, self._log, self._stage, self._write = store, log, stage, write

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import wait_until
+from conftest import Finished, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -79,6 +79,21 @@ def test_a_step_whose_orchestrator_is_killed_saves_and_ends_by_itself(copied, tm
     assert members(child.pid) == []
     assert is_saved()
     assert not pipeline.made("pretrain")
+
+
+def test_two_runs_at_once_make_everything_once_and_end_with_one_release(copied, finished, tmp_path):
+    pipeline = copied(*TRAINED)
+    other = type(pipeline)(pipeline.store, tmp_path)
+    logs = [tmp_path / f"{number}.txt" for number in range(2)]
+    children = [each.start(each.flow(), log) for each, log in zip((pipeline, other), logs, strict=True)]
+    assert [child.wait(600) for child in children] == [0, 0]
+    outcomes = [Finished(0, log.read_text()) for log in logs]
+    made = [stage for each in outcomes for stage in each.stages("made")]
+    assert sorted(made) == sorted(
+        ["pretrain", "evaluate", "sft", "reference", "dpo", "evaluate", "evaluate", "release"]
+    )
+    assert any(" is making this: waiting for what it makes" in each.output for each in outcomes)
+    assert {release["digest"] for release in pipeline.releases()} == {finished[0].releases()[0]["digest"]}
 
 
 def members(group: int) -> list[int]:
