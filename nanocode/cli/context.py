@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from artifacts.releases import resolve
 from artifacts.repository import Repository, hash_file
-from artifacts.store import open_store
+from artifacts.store import CACHE_BYTES, ObjectStore, StoreSettings, open_store
+
+if TYPE_CHECKING:
+    from nanocode.config import StoreConfig
 
 STORE_VARIABLE = "NANOCODE_STORE"
 DEFAULT_STORE = "file:.nanocode/store"
-STORE_HELP = f"Where artifacts are kept: file:PATH. Default: ${STORE_VARIABLE}, else {DEFAULT_STORE} in the project."
+STORE_HELP = (
+    "Where artifacts are kept: file:PATH, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX. "
+    f"Default: ${STORE_VARIABLE}, else {DEFAULT_STORE} in the project."
+)
 
 StoreOption = Annotated[str | None, typer.Option("--store", help=STORE_HELP)]
 
@@ -41,11 +48,25 @@ def open_repository(store: str | None) -> Repository:
     A relative path that was asked for counts from the working directory, as any argument does; the other two count
     from the project's folder, so that they mean the same store wherever the command is run. Raises WrongStore.
     """
+    return Repository(find_store(store), warn=warn)
+
+
+def find_store(
+    store: str | None, config: StoreConfig | None = None, environment: Mapping[str, str] = os.environ
+) -> ObjectStore:
+    """The store asked for, else that of $NANOCODE_STORE, else of the config. Raises WrongStore, StoreError."""
+    root, url, cache_bytes, unsafe = project_root(), DEFAULT_STORE, CACHE_BYTES, False
+    if config is not None:
+        url, cache_bytes, unsafe = config.url, config.cache_bytes, config.unsafe_leases
+    settings = StoreSettings.chosen(environment, root, cache_bytes=cache_bytes, unsafe_leases=unsafe)
     if store:
-        chosen = open_store(store, Path.cwd())
-    else:
-        chosen = open_store(os.environ.get(STORE_VARIABLE) or DEFAULT_STORE, project_root())
-    return Repository(chosen, warn=lambda message: typer.echo(f"warning: {message}", err=True))
+        return open_store(store, Path.cwd(), settings, warn)
+    return open_store(environment.get(STORE_VARIABLE) or url, root, settings, warn)
+
+
+def warn(message: str) -> None:
+    """Say on stderr what was wrong but could be worked around."""
+    typer.echo(f"warning: {message}", err=True)
 
 
 def model_folder(source: Repository, model: str) -> Path:

@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import sys
+import time
 import urllib.error
 import urllib.request
 import uuid
@@ -18,8 +19,8 @@ from typing import Annotated
 
 import typer
 
-from artifacts.store import StoreError, open_store
-from nanocode.cli.context import STORE_VARIABLE, StoreOption, project_root
+from artifacts.store import ObjectStore, StoreError, WrongStore
+from nanocode.cli.context import StoreOption, find_store, project_root
 from nanocode.cli.errors import one_line
 from nanocode.cli.run import ConfigArgument
 from nanocode.config import Config, EndpointConfig
@@ -73,15 +74,11 @@ def doctor(
 
 def examine(settings: Config, store: str | None, environment: Mapping[str, str]) -> list[Finding]:
     """One finding for each thing that a run with these settings needs."""
-    if store:
-        place, root = store, Path.cwd()
-    else:
-        place, root = environment.get(STORE_VARIABLE) or settings.store.url, project_root()
     checks: list[tuple[str, Callable[[], str]]] = [
         ("python", check_python),
         ("packages", check_packages),
         ("devices", check_devices),
-        ("store", partial(check_store, place, root)),
+        ("store", partial(check_store, partial(find_store, store, settings.store, environment))),
         ("sandbox", check_sandbox),
     ]
     for name, endpoint, parts in distinct_endpoints(settings):
@@ -135,23 +132,28 @@ def check_devices() -> str:
     return f"{named}, {total / 1e9:.0f} GB" if total else named
 
 
-def check_store(place: str, root: Path) -> str:
-    """Write, create once and only once, read back, list, delete."""
-    store = open_store(place, root)
+def check_store(find: Callable[[], ObjectStore]) -> str:
+    """Write, create once and only once, replace once and only once, read back, list, delete."""
     name, content = f"doctor/{uuid.uuid4().hex}", b"written by nanocode doctor"
     try:
+        store, started = find(), time.perf_counter()
         created, again = store.put_if_absent(name, content), store.put_if_absent(name, b"second writer")
-        read, listed = store.read(name), list(store.list(name))
+        read, tag = store.read_tagged(name)
+        replaced, late = store.put_if_tag(name, b"replaced", tag), store.put_if_tag(name, b"too late", tag)
+        whole = (read, store.read(name), list(store.list(name))) == (content, b"replaced", [name])
         store.delete(name)
+        gone, seconds = store.size(name) is None, time.perf_counter() - started
+    except WrongStore as error:
+        raise Problem(str(error), "") from None
     except StoreError as error:
         raise Problem(str(error), "choose a store that can be written: --store file:PATH") from None
-    if not created or again or read != content or listed != [name] or store.size(name) is not None:
+    if not created or again or not replaced or late or not whole or not gone:
         raise Problem(
-            f"{store.url} does not keep its contract: created {created}, created again {again}, "
-            f"read back {read == content}, deleted {store.size(name) is None}",
+            f"{store.url} does not keep its contract: created {created}, created again {again}, replaced {replaced}, "
+            f"replaced again {late}, read back {whole}, deleted {gone}",
             "use a store with conditional writes: without them two runs can overwrite each other",
         )
-    return f"{store.url}: write, conditional create, read and delete work"
+    return f"{store.url}: write, conditional create and replace, read and delete work ({seconds:.2f} s)"
 
 
 def check_sandbox() -> str:

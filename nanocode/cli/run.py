@@ -10,8 +10,7 @@ from typing import Annotated
 
 import typer
 
-from artifacts.store import open_store
-from nanocode.cli.context import STORE_VARIABLE, StoreOption, project_root
+from nanocode.cli.context import STORE_VARIABLE, StoreOption, find_store, project_root
 from nanocode.cli.supervisor import Supervisor
 from nanocode.cli.surveying import ReuseOption
 from nanocode.config import ConfigError
@@ -47,10 +46,9 @@ def run(
     kept = [check_step(each) for each in reuse]
     chosen = store or context.obj.store
     environment = dict(os.environ)
+    opened = find_store(chosen, settings.store)  # a store that does not answer is said now, in one line
     if chosen:
-        environment[STORE_VARIABLE] = open_store(chosen, Path.cwd()).url
-    else:
-        open_store(environment.get(STORE_VARIABLE) or settings.store.url, project_root())
+        environment[STORE_VARIABLE] = opened.url
     supervisor = Supervisor(flow_command(path, override, kept), environment, settings.compute.grace_seconds, _say)
     ending = supervisor.run(keep_going)
     if ending.status == INTERRUPTED:

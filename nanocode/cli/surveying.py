@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from artifacts.repository import Repository
-from nanocode.cli.context import STORE_VARIABLE, open_repository, project_root
+from nanocode.cli.context import find_store, warn
 from nanocode.config import Config
 
 if TYPE_CHECKING:
@@ -29,12 +28,7 @@ WORDS = {"cached": "cached", "reused": "reused", "runs": "to run", "follows": "t
 
 def repository_of(settings: Config, store: str | None) -> Repository:
     """The artifacts of a run: of the store asked for, else of $NANOCODE_STORE, else of `[store] url`."""
-    if store or os.environ.get(STORE_VARIABLE):
-        return open_repository(store)
-    from artifacts.store import open_store
-
-    chosen = open_store(settings.store.url, project_root())
-    return Repository(chosen, warn=lambda message: typer.echo(f"warning: {message}", err=True))
+    return Repository(find_store(store, settings.store), warn=warn)
 
 
 def take_survey(settings: Config, repository: Repository, reuse: Iterable[str] = ()) -> list[Outlook]:

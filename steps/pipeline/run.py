@@ -15,7 +15,7 @@ from artifacts.build import Build, Produce, RunInfo, Stage, build
 from artifacts.costs import device_cost, interruption_cost
 from artifacts.lease import Terms
 from artifacts.repository import Repository
-from artifacts.store import open_store
+from artifacts.store import StoreSettings, open_store
 from nanocode.config import Config
 from nanocode.stopping import Interrupted
 from steps.signals import hush, stop_requested
@@ -55,7 +55,11 @@ class Run:
 
         The steps in `reuse` are not made again for an edit of their code alone.
         """
-        store = open_store(os.environ.get("NANOCODE_STORE") or config.store.url, ROOT)
+        store_config = config.store
+        settings = StoreSettings.chosen(
+            os.environ, ROOT, cache_bytes=store_config.cache_bytes, unsafe_leases=store_config.unsafe_leases
+        )
+        store = open_store(os.environ.get("NANOCODE_STORE") or store_config.url, ROOT, settings, say)
         return cls(config, Repository(store, warn=say), RunInfo(flow, run_id, _user()), reuse=reuse)
 
     def make(self, stage: Stage, produce: Produce) -> str:
