@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from artifacts.costs import StageCost, stage_costs, total
 from artifacts.releases import resolve_record
@@ -43,20 +41,26 @@ def cost(context: typer.Context, model: Model, as_json: AsJson = False, store: S
         document = {"model": model, "record": record, "stages": stages, "total": sums, "unpriced": unpriced}
         typer.echo(json.dumps(document))
         return
-    Console(highlight=False).print(_table(costs, sums))
+    for line in _lines(costs, sums):
+        typer.echo(line)
     if unpriced:
         typer.echo(f"no price is known for {', '.join(unpriced)}")
 
 
-def _table(costs: list[StageCost], sums: Mapping[str, float]) -> Table:
+def _lines(costs: list[StageCost], sums: Mapping[str, float]) -> list[str]:
+    """A line a stage and one with the sums, in columns as wide as they need to be: nothing is cut off."""
     shown = [name for name in _COLUMNS if name in sums]
-    table = Table("stage", "artifact", box=None, header_style="bold", show_footer=True)
-    table.columns[0].footer = "total"
-    for name in shown:
-        title, form = _COLUMNS[name]
-        table.add_column(title, justify="right", footer=form.format(sums[name]))
+    rows = [["stage", "artifact", *(_COLUMNS[name][0] for name in shown)]]
     for each in costs:
         times = f" ({each.interruptions} interrupted)" if each.interruptions else ""
-        amounts = [_COLUMNS[name][1].format(each.amounts[name]) if name in each.amounts else "" for name in shown]
-        table.add_row(each.step, each.name + times, *amounts)
-    return table
+        rows.append([each.step, each.name + times, *_amounts(shown, each.amounts)])
+    rows.append(["total", "", *_amounts(shown, sums)])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(cell.ljust(width) if column < 2 else cell.rjust(width) for column, (cell, width) in cells).rstrip()
+        for cells in (list(enumerate(zip(row, widths, strict=True))) for row in rows)
+    ]
+
+
+def _amounts(shown: list[str], amounts: Mapping[str, float]) -> list[str]:
+    return [_COLUMNS[name][1].format(amounts[name]) if name in amounts else "" for name in shown]

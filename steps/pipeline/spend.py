@@ -23,13 +23,15 @@ class Price:
 
 
 def prices(config: ConstitutionConfig) -> dict[str, Price]:
-    """Prices by model, of the endpoints whose config gives both.
+    """Prices by model, of the endpoints whose config gives both; the embedded teacher costs nothing.
 
     A model that two endpoints sell at different prices has none here: an answer does not say which of them gave it.
     """
     found: dict[str, set[Price | None]] = {}
     for endpoint in (config.generator, config.critic, config.reviser):
         given = endpoint.usd_per_million_input_tokens, endpoint.usd_per_million_output_tokens
+        if endpoint.base_url is None:
+            given = 0.0, 0.0
         price = None if None in given else Price(*(value for value in given if value is not None))
         found.setdefault(endpoint.model, set()).add(price)
     return {

@@ -21,7 +21,8 @@ def answer(model: str, tokens_in: int, tokens_out: int) -> str:
 
 
 def priced(model: str, price_in: float | None, price_out: float | None) -> EndpointConfig:
-    return EndpointConfig(model=model, usd_per_million_input_tokens=price_in, usd_per_million_output_tokens=price_out)
+    prices = {"usd_per_million_input_tokens": price_in, "usd_per_million_output_tokens": price_out}
+    return EndpointConfig(model=model, base_url="http://127.0.0.1:9", **prices)
 
 
 def constitution(*endpoints: EndpointConfig) -> ConstitutionConfig:
@@ -44,6 +45,12 @@ def test_a_price_needs_both_sides_and_one_seller():
     both, half = priced("a", 1.0, 2.0), priced("b", 1.0, None)
     assert prices(constitution(both, half, both)) == {"a": Price(1.0, 2.0)}
     assert prices(constitution(both, half, priced("a", 9.0, 9.0))) == {}
+
+
+def test_the_embedded_teacher_costs_nothing_unless_its_name_is_sold_elsewhere():
+    embedded = EndpointConfig()
+    assert prices(constitution(embedded, embedded, embedded)) == {embedded.model: Price(0.0, 0.0)}
+    assert prices(constitution(embedded, embedded, priced(embedded.model, 1.0, 2.0))) == {}
 
 
 def test_all_ledgers_of_a_folder_are_read(tmp_path):
