@@ -98,7 +98,7 @@ def test_a_renewed_lease_is_waited_for_as_long_as_it_takes_and_said_once(world: 
         world.during = first.check
 
         def answer() -> str | None:
-            return "made by a" if world.now - started > 500 else None
+            return "made by a" if world.now - started > 120 else None
 
         with world.hold("b", answer, ttl_seconds=30.0) as found:
             answers.append(found)
