@@ -28,6 +28,7 @@ LazyGroup.lazy_commands = {
     "run": module_command("nanocode.cli.run:run"),
     "models": module_command("nanocode.cli.models:app"),
     "lineage": module_command("nanocode.cli.lineage:app"),
+    "store": module_command("nanocode.cli.store:app"),
     "agent": module_command("nanocode.cli.agent:agent"),
     "doctor": module_command("nanocode.cli.doctor:doctor"),
     "teacher": module_command("nanocode.cli.teacher:teacher"),
