@@ -19,13 +19,9 @@ if __name__ == "__main__":
 
     _ROOT = Path(__file__).resolve().parents[1]
     sys.path.insert(0, str(_ROOT))
-    os.environ.setdefault("METAFLOW_DATASTORE_SYSROOT_LOCAL", str(_ROOT))
-    if os.environ.get("USER", "root") == "root":
-        os.environ.setdefault("METAFLOW_USER", "nanocode")  # Metaflow refuses to work as root
-    # XLA maps and unmaps its work space at every training step: a fifth faster in huge pages (glibc).
-    os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
-    if "step" not in sys.argv:  # This is the orchestrator: its tasks end when it does (steps.signals).
-        os.environ["NANOCODE_WATCHED_PIDS"] = f"{os.environ.get('NANOCODE_WATCHED_PIDS', '')} {os.getpid()}"
+    from flows.environment import prepare
+
+    prepare(os.environ, sys.argv, _ROOT, os.getpid())
 
 import time
 from pathlib import Path
