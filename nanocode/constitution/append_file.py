@@ -1,0 +1,129 @@
+"""A file that only grows, one JSON value a line, and that a kill at any byte leaves readable.
+
+A line is ``LENGTH CRC32 JSON``, eight hex digits each for the byte length and the checksum of the JSON. A kill tears at
+most the last line; opening the file cuts a torn line off, so that the next record never glues to it. Writes reach the
+kernel at once (they survive the process) and the disk every `SYNC_RECORDS` records and on close (a power cut costs at
+most those).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+SYNC_RECORDS = 256
+_HEADER_BYTES = 18
+
+
+class LedgerError(RuntimeError):
+    """A ledger that cannot be used. The message is one line: what, where, and the cure."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a record's line lies, in bytes."""
+
+    offset: int
+    length: int
+
+
+class AppendFile:
+    """Used by one process at a time and by one thread.
+
+    Raises LedgerError when another process has the file open, or when the file holds a damaged record before its end
+    (which a kill cannot cause).
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._unsynced = self._end = self.torn_bytes = 0
+        try:
+            self._lock()
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def records(self) -> Iterator[tuple[Place, Any]]:
+        """All records in the order of writing, to be read once, to the end, before the first `append`."""
+        with self.path.open("rb") as lines:
+            for line in lines:
+                found = _decode(line)
+                if found is None:
+                    self._refuse_damage(line)
+                    self.torn_bytes = len(line)
+                    break
+                yield Place(self._end, len(line)), found[0]
+                self._end += len(line)
+        os.ftruncate(self._descriptor, self._end)
+
+    def read(self, place: Place) -> Any:
+        """The record at `place`. Raises LedgerError when it no longer verifies."""
+        found = _decode(os.pread(self._descriptor, place.length, place.offset))
+        if found is None:
+            raise LedgerError(f"{self.path}: the record at byte {place.offset} changed on disk: delete the file")
+        return found[0]
+
+    def append(self, value: Any) -> Place:
+        """Write a record. Raises LedgerError when the disk is full."""
+        line = _encode(value)
+        written = os.pwrite(self._descriptor, line, self._end)
+        if written != len(line):
+            os.ftruncate(self._descriptor, self._end)
+            raise LedgerError(f"{self.path}: the disk took {written} of {len(line)} bytes: free some space")
+        place = Place(self._end, len(line))
+        self._end += len(line)
+        self._unsynced += 1
+        if self._unsynced >= SYNC_RECORDS:
+            self._sync()
+        return place
+
+    def close(self) -> None:
+        """Flush to disk and let go of the file."""
+        if self._descriptor >= 0:
+            self._sync()
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _sync(self) -> None:
+        os.fsync(self._descriptor)
+        self._unsynced = 0
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LedgerError(f"{self.path} is in use by another process: wait for it or end it") from None
+
+    def _refuse_damage(self, line: bytes) -> None:
+        if line.endswith(b"\n"):
+            raise LedgerError(f"{self.path}: the record at byte {self._end} is damaged: delete or restore the file")
+
+
+def _encode(value: Any) -> bytes:
+    body = json.dumps(value).encode("ascii")
+    return b"%08x %08x %s\n" % (len(body), zlib.crc32(body), body)
+
+
+def _decode(line: bytes) -> tuple[Any] | None:
+    """The value of one whole line, None unless length, checksum and line end are right."""
+    body = line[_HEADER_BYTES:-1]
+    if not line.endswith(b"\n") or line[:_HEADER_BYTES] != b"%08x %08x " % (len(body), zlib.crc32(body)):
+        return None
+    return (json.loads(body),)
