@@ -130,7 +130,9 @@ class Lease:
 
     def _compare_clocks(self) -> None:
         """Say so when others, by their clocks, may take this lease for expired."""
-        written, now = self._store.modified(self._name), self._terms.clock()
+        written, now = None, self._terms.clock()
+        with contextlib.suppress(StoreError):
+            written = self._store.modified(self._name)
         if written is not None and abs(now - written) > self._terms.ttl_seconds * _SKEW_SHARE:
             self._report(
                 f"this machine's clock is {abs(now - written):.0f} s {'ahead of' if now > written else 'behind'} the "
