@@ -93,7 +93,7 @@ def stage_costs(repository: Repository, record_digest: str) -> list[StageCost]:
     if reached.faults:
         raise ArtifactError(reached.faults[0].message)
     found = []
-    for digest, record in reached.records.items():
+    for digest, record in reversed(list(reached.records.items())):
         makings = repository.provenances(digest)
         cost: Mapping[str, Any] = makings[-1].cost if makings else {}
         run: Mapping[str, Any] = makings[-1].run if makings else {}
@@ -109,7 +109,7 @@ def stage_costs(repository: Repository, record_digest: str) -> list[StageCost]:
                 amounts,
             )
         )
-    return sorted(found, key=lambda each: (each.started, each.step, each.name))
+    return sorted(found, key=lambda each: each.started)  # of the same second, what is further down comes first
 
 
 def total(costs: Iterable[StageCost]) -> dict[str, float]:

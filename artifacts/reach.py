@@ -27,11 +27,11 @@ class Reach:
 
     @property
     def files(self) -> dict[FileEntry, str]:
-        """Every distinct blob, with the first file that it is: `step: path`."""
+        """Every distinct blob, with the first file that it is: `artifact: path`."""
         found: dict[tuple[str, int], tuple[FileEntry, str]] = {}
         for record in self.records.values():
             for entry in record.files:
-                found.setdefault((entry.sha256, entry.bytes), (entry, f"{record.step}: {entry.path}"))
+                found.setdefault((entry.sha256, entry.bytes), (entry, f"{record.name}: {entry.path}"))
         return dict(found.values())
 
 

@@ -50,19 +50,21 @@ def _own(repository: Repository, release: Release, found: Reach) -> Iterator[Fau
     elif not release.seal.is_whole:
         yield Fault("altered-release", release.object, f"{label} was edited: its seal does not fit what it says")
     if release.record in found.records:
-        yield from _provenance(repository, release, label)
+        yield from _provenance(repository, release, found, label)
 
 
-def _provenance(repository: Repository, release: Release, label: str) -> Iterator[Fault]:
+def _provenance(repository: Repository, release: Release, found: Reach, label: str) -> Iterator[Fault]:
     assert release.seal is not None
     for name, promised in release.seal.provenance.items():
+        record = found.records.get(name.split("/")[1])
+        who = f"a making of {record.name}" if record is not None else "a making"
         try:
             now = hashlib.sha256(repository.store.read(name)).hexdigest()
         except MissingObject:
-            yield Fault("missing-provenance", name, f"{name} is missing; it was there when {label} was made")
+            yield Fault("missing-provenance", name, f"{who} is missing; it was there when {label} was made")
             continue
         if now != promised:
-            message = f"{name} was edited since {label} was made: expected sha256 {promised}, found {now}"
+            message = f"{who} was edited since {label} was made: expected sha256 {promised}, found {now}"
             yield Fault("altered-provenance", name, message)
 
 

@@ -167,8 +167,8 @@ def _faults(name: str, release: Release, record: Record, signed: Signed, key: An
         return []
     found = differences(expected, signed.statement)
     telling = [each for each in found if each.path.startswith(f"predicate.{_OWN_FIELD}.")] or found[:1]
-    told = "; ".join(each.describe() for each in telling)
-    message = f"{label} speaks of something else than what is there (what is there -> what was signed): {told}"
+    told = "; ".join(each.describe().removeprefix(f"predicate.{_OWN_FIELD}.") for each in telling)
+    message = f"{label} was made of another {release.object} (what is there -> what was signed): {told}"
     return [Fault("mismatched-signature", name, message)]
 
 

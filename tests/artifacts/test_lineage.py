@@ -86,14 +86,14 @@ def test_swapped_blobs_are_both_named_with_what_they_hold_instead(workshop):
         (making.output / "left").write_text("LEFT!")
         (making.output / "right").write_text("RIGHT")
 
-    built = workshop.build(Stage("data", "t", "n", "steps.data", {}), produce)
+    built = workshop.build(Stage("data", "t", "nano/data", "steps.data", {}), produce)
     left, right = (blob_name(entry.sha256) for entry in workshop.repository.read_record(built.record_digest).files)
     workshop.overwrite(left, b"RIGHT")
     workshop.overwrite(right, b"LEFT!")
     found = verify(workshop.repository, built.record_digest)
     assert [(fault.kind, fault.object) for fault in found] == [("swapped-blob", left), ("swapped-blob", right)]
-    assert "which is data: right" in found[0].message
-    assert "which is data: left" in found[1].message
+    assert "which is nano/data: right" in found[0].message
+    assert "which is nano/data: left" in found[1].message
 
 
 def test_an_altered_record_is_named(model):

@@ -81,7 +81,7 @@ def test_an_edited_statement_is_seen_without_a_key_too(model):
     change(model, version=2)
     (fault,) = signature_faults(model.repository, model.model.record_digest, None)
     assert fault.kind == "mismatched-signature"
-    assert "release.version: 1 -> 2" in fault.message
+    assert "version: 1 -> 2" in fault.message
 
 
 def test_a_release_rewritten_after_it_was_signed_is_named(model):
@@ -90,7 +90,7 @@ def test_a_release_rewritten_after_it_was_signed_is_named(model):
     model.object("releases/nano/1.json").unlink()
     publish(model.repository, "nano", model.model.record_digest, {"loss": 0.0}, DATE)
     ((kind, message),) = faults(model)
-    assert (kind, "release.document" in message) == ("mismatched-signature", True)
+    assert (kind, "document: " in message) == ("mismatched-signature", True)
 
 
 def test_a_signature_moved_to_another_version_is_named(model):
@@ -100,7 +100,7 @@ def test_a_signature_moved_to_another_version_is_named(model):
     model.repository.store.put_bytes("releases/nano/2.sig.json", model.repository.store.read(SIGNATURE))
     (fault,) = signature_faults(model.repository, other.record_digest, model.public)
     assert (fault.kind, fault.object) == ("mismatched-signature", "releases/nano/2.sig.json")
-    assert "release.version: 2 -> 1" in fault.message
+    assert "version: 2 -> 1" in fault.message
 
 
 @pytest.mark.parametrize("data", [b"{", b"{}", b'{"dsseEnvelope": 1}', b"[]"])

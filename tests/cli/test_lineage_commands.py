@@ -105,7 +105,7 @@ def test_cost_adds_up_and_names_what_has_no_price(run):
     document = json.loads(out)
     assert (document["total"]["usd"], document["total"]["tokens_in"]) == (5.0, 1_000_000)
     assert document["unpriced"] == ["nano/data"]
-    assert [stage["step"] for stage in document["stages"]] == ["data", "release", "train"]
+    assert [stage["step"] for stage in document["stages"]] == ["data", "train", "release"]
 
 
 def test_a_signed_release_verifies_with_its_key_and_says_what_was_not_checked_without(run, keys):

@@ -123,7 +123,7 @@ def test_verify_exits_1_and_names_the_lie(store, run):
     (store.root / name).write_text("[Raw] text")
     code, out, _ = run("--store", store.url, "lineage", "verify", "nano")
     assert code == 1
-    assert "altered-blob: data: file.txt" in out
+    assert "altered-blob: nano/data: file.txt" in out
     assert name in out
     code, out, _ = run("--store", store.url, "lineage", "verify", "nano", "--json")
     document = json.loads(out)
