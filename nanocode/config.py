@@ -426,11 +426,32 @@ class ConstitutionConfig(Section):
     max_revisions: int = Field(2, ge=0)
     max_turns: int = Field(6, ge=1)
     max_length_ratio: float = Field(3.0, ge=1, description="of a pair's trained tokens, longer side to shorter")
-    concurrency: int = not_identity(8, ge=1, description="requests in flight per rollout stage")
+    concurrency: int = not_identity(8, ge=1, description="most requests in flight per rollout stage; fewer if too much")
+    max_usd: float | None = not_identity(
+        None, gt=0, description="spent on all data at most; each rollout stage gets its tasks' share; needs all prices"
+    )
+    max_tokens: int | None = not_identity(
+        None, gt=0, description="the same limit in tokens, prompts and answers together"
+    )
+    calibration_auc: float = not_identity(
+        0.8, ge=0, le=1, description="how well a model critic must tell good probes from bad ones; 0: do not ask it"
+    )
     generator: EndpointConfig = EndpointConfig()
     critic: EndpointConfig = EndpointConfig(temperature=0.0)
     reviser: EndpointConfig = EndpointConfig(temperature=0.2)
     sources: tuple[InstructionSource, ...] = not_identity((), description="sets beside the rollouts; each has a stage")
+
+    @model_validator(mode="after")
+    def _a_limit_needs_prices(self) -> ConstitutionConfig:
+        for part in ("generator", "critic", "reviser"):
+            endpoint: EndpointConfig = getattr(self, part)
+            prices = endpoint.usd_per_million_input_tokens, endpoint.usd_per_million_output_tokens
+            if self.max_usd is not None and endpoint.base_url is not None and None in prices:
+                raise ValueError(
+                    f"constitution.max_usd is set, but what {endpoint.model} costs is unknown: give "
+                    f"usd_per_million_input_tokens and usd_per_million_output_tokens of [constitution.{part}]"
+                )
+        return self
 
 
 class EvaluationConfig(Section):
