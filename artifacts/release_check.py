@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from artifacts.reach import Fault, Reach
 from artifacts.records import ArtifactError
-from artifacts.releases import Release, list_releases
+from artifacts.releases import Release, list_releases, release_name
 from artifacts.repository import Repository
 from artifacts.store import MissingObject
 
@@ -69,9 +69,14 @@ def _provenance(repository: Repository, release: Release, found: Reach, label: s
 
 
 def _history(before: Release, release: Release) -> Iterator[Fault]:
-    if release.seal is not None and release.seal.previous != before.document:
-        message = (
-            f"release {before.name}@{before.version} is not the one that {release.name}@{release.version} followed: "
-            f"expected sha256 {release.seal.previous or 'of none'}, found {before.document}"
-        )
-        yield Fault("rewritten-release", before.object, message)
+    if release.seal is None or release.seal.previous == before.document:
+        return
+    if release.version != before.version + 1:
+        name = release_name(release.name, release.version - 1)
+        yield Fault("missing-release", name, f"{name} is missing; release {release.name}@{release.version} followed it")
+        return
+    message = (
+        f"release {before.name}@{before.version} is not the one that {release.name}@{release.version} followed: "
+        f"expected sha256 {release.seal.previous or 'of none'}, found {before.document}"
+    )
+    yield Fault("rewritten-release", before.object, message)

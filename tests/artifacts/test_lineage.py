@@ -215,6 +215,15 @@ def test_a_version_rewritten_consistently_is_named_by_the_one_after_it(model):
     assert [fault.object for fault in verify(model.repository, other.record_digest)] == [name]
 
 
+def test_a_version_that_was_taken_out_is_named(model):
+    released(model)
+    for rate in (0.25, 0.125):
+        publish(model.repository, "nano", model.train(model.tokens, rate=rate).record_digest, {}, DATE)
+    assert faults(model) == []
+    model.object("releases/nano/2.json").unlink()
+    assert faults(model) == [("missing-release", "releases/nano/2.json")]
+
+
 def test_a_release_from_before_there_were_seals_still_reads_and_verifies(model):
     fields = {"record": model.model.record_digest, "metrics": {}, "created": DATE}
     model.repository.store.put_bytes("releases/nano/1.json", canonical_json(fields))
