@@ -101,7 +101,7 @@ class PythonStdlibSource(Source):
 class TableSource(Source):
     """Rows with a text column, and possibly a column with each document's own licence."""
 
-    text_column: str = "text"
+    text_column: str = Field("text", description="'*' takes the whole row, as a JSON object")
     licence: str = Field(description="of the collection; of every document in it unless there is a licence_column")
     licence_column: str | None = Field(None, description="column with a document's licence, a string or a list of them")
     licences: tuple[str, ...] = Field(

@@ -8,7 +8,8 @@ that the docstring of a held-out module is not trained on through the code of th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from nanocode.config import TableSource
 
 Thing = TypeVar("Thing")
 
+WHOLE_ROW = "*"  # the text column that stands for all of them
 MAX_CONTROL_SHARE = 0.1  # of the characters; text has none to speak of, and a stray escape sequence is forgiven
 _CONTROL = dict.fromkeys([*range(0x20), 0x7F, *range(0x80, 0xA0)])
 for _allowed in "\t\n\r\f\v":
@@ -50,6 +52,11 @@ class Document:
     @property
     def sha256(self) -> str:
         return hashlib.sha256(self.text.encode("utf-8")).hexdigest()
+
+
+def row_content(row: Mapping[str, Any], source: TableSource) -> Any:
+    """What a row holds in the text column; of the whole row its JSON, in which what JSON does not know is text."""
+    return json.dumps(dict(row), default=str) if source.text_column == WHOLE_ROW else row[source.text_column]
 
 
 def row_document(content: Any, licence: Any = None, *, origin: str, source: TableSource) -> RawDocument:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nanocode.config import FilesSource, TableSource
-from nanocode.data.documents import RawDocument, SourceError, row_document, stable_order
+from nanocode.data.documents import WHOLE_ROW, RawDocument, SourceError, row_content, row_document, stable_order
 from nanocode.data.reading import Block, Reading, Retry, first_line
 from nanocode.data.remote import MatchedFile, find_files, local_copy
 
@@ -69,8 +69,9 @@ def documents_of(path: Path, origin: str, source: TableSource) -> Iterator[list[
 
 def _parquet_blocks(path: Path, origin: str, source: TableSource) -> Iterator[list[RawDocument]]:
     columns = [column for column in (source.text_column, source.licence_column) if column is not None]
+    whole = source.text_column == WHOLE_ROW
     with pq.ParquetFile(path) as parquet:
-        for column in columns:
+        for column in columns[whole:]:
             _check_column(column, parquet.schema_arrow.names, origin, source)
         starts, total = [], 0
         for group in range(parquet.num_row_groups):
@@ -78,8 +79,10 @@ def _parquet_blocks(path: Path, origin: str, source: TableSource) -> Iterator[li
             total += parquet.metadata.row_group(group).num_rows
         for group in stable_order(range(parquet.num_row_groups), lambda group: f"{origin}/{group}"):
             number = starts[group]
-            for batch in parquet.iter_batches(BLOCK_ROWS, row_groups=[group], columns=columns):
-                values = [batch.column(column).to_pylist() for column in columns]
+            for batch in parquet.iter_batches(BLOCK_ROWS, row_groups=[group], columns=None if whole else columns):
+                values = [batch.column(column).to_pylist() for column in columns[whole:]]
+                if whole:
+                    values.insert(0, [row_content(row, source) for row in batch.to_pylist()])
                 rows = [
                     row_document(*row, origin=f"{origin}#{number + index}", source=source)
                     for index, row in enumerate(zip(*values, strict=True))
@@ -137,10 +140,11 @@ def _json_row(line: bytes | None, name: str, where: str, source: TableSource) ->
         return faulty("duplicate_column")
     except (ValueError, RecursionError):
         return faulty("unparsable")
-    if not isinstance(value, dict) or source.text_column not in value:
+    whole = source.text_column == WHOLE_ROW and isinstance(value, dict)
+    if not whole and (not isinstance(value, dict) or source.text_column not in value):
         _check_column(source.text_column, list(value) if isinstance(value, dict) else [], where, source)
     licence = value.get(source.licence_column) if source.licence_column else None
-    return row_document(value[source.text_column], licence, origin=name, source=source)
+    return row_document(line if whole else value[source.text_column], licence, origin=name, source=source)
 
 
 class _DuplicateKey(ValueError):

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from nanocode.config import HubSource
-from nanocode.data.documents import RawDocument, SourceError, row_document, stable_order
+from nanocode.data.documents import WHOLE_ROW, RawDocument, SourceError, row_content, row_document, stable_order
 from nanocode.data.reading import Block, Reading, first_line
 
 SHUFFLE_SEED = 0
@@ -94,8 +94,8 @@ def _block(rows: list[RawDocument], number: int, stream: Any) -> Block:
 def _row(row: Mapping[str, Any], number: int, source: HubSource, where: str) -> RawDocument:
     for field in ("text_column", "licence_column"):
         column = getattr(source, field)
-        if column is not None and column not in row:
+        if column not in (None, WHOLE_ROW) and column not in row:
             raise SourceError(f"{where} has no column {column!r}; set {field} to one of: {', '.join(sorted(row))}")
     origin = f"{source.dataset}/{source.subset or 'default'}/{source.split}@{source.revision}#{number}"
     licence = row[source.licence_column] if source.licence_column else None
-    return row_document(row[source.text_column], licence, origin=origin, source=source)
+    return row_document(row_content(row, source), licence, origin=origin, source=source)

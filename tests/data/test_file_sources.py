@@ -282,3 +282,17 @@ def test_lines_are_those_between_line_feeds_however_they_arrive(
     chunked = SimpleNamespace(read=lambda wanted: stream.read(min(wanted, chunk_bytes)))
     expected = data.split(b"\n")
     assert list(file_sources._lines(chunked)) == (expected[:-1] if expected[-1] == b"" else expected)
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_a_star_takes_the_whole_row_as_json(tmp_path: Path, ending: str) -> None:
+    rows = [{"question": "why \u2028?", "turns": [{"role": "user"}], "n": number, "lic": "MIT"} for number in range(3)]
+    if ending == "jsonl":
+        (tmp_path / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
+    for changes, licence in (({}, "CC0-1.0"), ({"licence_column": "lic"}, "MIT")):
+        found = file_documents(source(tmp_path / f"x.{ending}", text_column="*", **changes))
+        assert {row.licence for row in found} == {licence}
+        assert sorted((json.loads(row.content) for row in found), key=lambda row: row["n"]) == rows
+        assert sorted(row.origin for row in found) == [f"x.{ending}#{number}" for number in range(3)]
