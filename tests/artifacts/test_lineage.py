@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import Any
 
@@ -273,3 +274,11 @@ def test_a_signature_of_something_else_is_among_the_faults(model):
     released(model)
     model.repository.store.put_bytes("releases/nano/1.sig.json", b"{}")
     assert faults(model) == [("altered-signature", "releases/nano/1.sig.json")]
+
+
+def test_releases_that_race_for_a_number_all_land_in_a_history_that_verifies(model):
+    records = [model.train(model.tokens, rate=0.1 + index).record_digest for index in range(6)]
+    with ThreadPoolExecutor(len(records)) as pool:
+        versions = list(pool.map(lambda record: publish(model.repository, "nano", record, {}, DATE), records))
+    assert sorted(versions) == list(range(1, len(records) + 1))
+    assert verify(model.repository, records[0]) == []
