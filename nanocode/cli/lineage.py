@@ -27,6 +27,8 @@ from nanocode.cli.lineage_export import export
 from nanocode.cli.options import AsJson, Model
 from nanocode.cli.why import why
 
+SHOWN_CHARACTERS = 240
+
 app = typer.Typer(no_args_is_help=True, help=__doc__, add_completion=False)
 
 app.command()(diff)
@@ -135,7 +137,7 @@ def _line(node: lineage.Node) -> str:
     if node.repeated:
         return f"{head} (shown above)"
     lines = [f"{head}  {node.kind}, {node.files} file(s), {_size(node.bytes)}"]
-    config = _settings(node.config)
+    config = _shortened(_settings(node.config))
     if config:
         lines.append(f"[dim]{escape(config)}[/dim]")
     if node.made is not None:
@@ -154,6 +156,13 @@ def _settings(config: Mapping[str, Any], prefix: str = "") -> str:
         elif value is not None:
             parts.append(f"{prefix}{name}={value}")
     return " ".join(part for part in parts if part)
+
+
+def _shortened(text: str) -> str:
+    """A release's config is the whole run's: a tree of such is no tree. `--json` has everything."""
+    if len(text) <= SHOWN_CHARACTERS:
+        return text
+    return f"{text[:SHOWN_CHARACTERS].rpartition(' ')[0]} ... (--json shows all)"
 
 
 def _items(values: list[Any]) -> str:
