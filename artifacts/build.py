@@ -8,7 +8,7 @@ times are not in it. What happened while making goes into the provenance.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,6 +36,10 @@ class Stage:
     module: str
     config: Mapping[str, Any]
     inputs: Mapping[str, str] = field(default_factory=dict)
+
+    def is_among(self, names: Container[str]) -> bool:
+        """Whether one of the names is its step's, its artifact's, or its artifact's without the run's (`nano/`)."""
+        return any(name in names for name in (self.step, self.name, self.name.partition("/")[2] or self.name))
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ def build(
 
     Of several processes that want the same thing one makes it, under a lease (`terms`), and the others wait for what it
     makes. `produce` fills `Build.output` and returns metrics (plain data) for the provenance. Its exceptions pass
-    through unchanged, and nothing becomes visible. A step in `reuse` is not made: the nearest record that differs in
+    through unchanged, and nothing becomes visible. A stage in `reuse` is not made: the nearest record that differs in
     code alone is accepted (artifacts.reuse). `clock` gives Unix seconds. Raises ArtifactError for an empty
     output, CanonicalError for metrics or config that are not plain data, StoreError when the store fails, LeaseLost
     when the work went to somebody else.
@@ -121,7 +125,7 @@ def build(
         report(f"{stage.step}: {line}")
 
     found = repository.use(key)
-    if found is None and stage.step in reuse:
+    if found is None and stage.is_among(reuse):
         accepted = accept(repository, key, payload, stage.name, stage.module, root, asdict(run))
         told(f"reused {accepted.record[:12]}, made before {', '.join(accepted.modules)} changed")
         return Built(accepted.record, key, True, clock() - started)

@@ -75,7 +75,9 @@ def find_reusable(
     step = payload["step"]
     others = explain(repository, payload, code, index.nearest(payload, name))
     told = "; ".join(each for each in others.lines() if not each.startswith("code ")) or "its files are not whole"
-    raise ArtifactError(f"{step}: no record of it differs in code alone ({told}): leave out --reuse {step} to make it")
+    raise ArtifactError(
+        f"{step}: no record of {name} differs in code alone ({told}): to make it, do not ask for its reuse"
+    )
 
 
 def accept(

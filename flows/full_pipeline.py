@@ -53,7 +53,7 @@ class FullPipeline(FlowSpec):
         self.started = time.time()
         settings = self.settings()
         plan_stages(settings)  # a model that cannot be built is refused here, not after hours of data
-        pipeline.read_reuse(self.reuse)
+        pipeline.check_reuse(pipeline.read_names(self.reuse), settings)
         self.sources = [source.name for source in settings.data.sources]
         self.rollout_shards = pipeline.rollout_shards(settings)
         self.next(self.shard_data, foreach="sources")
@@ -192,7 +192,7 @@ class FullPipeline(FlowSpec):
     def run(self):
         """What every stage needs: config, store, provenance, a voice and a stop signal."""
         return pipeline.Run.open(
-            self.settings(), flow=current.flow_name, run_id=current.run_id, reuse=pipeline.read_reuse(self.reuse)
+            self.settings(), flow=current.flow_name, run_id=current.run_id, reuse=pipeline.read_names(self.reuse)
         )
 
 

@@ -16,7 +16,6 @@ from nanocode.cli.surveying import ReuseOption
 from nanocode.config import ConfigError
 from nanocode.config_file import load
 from nanocode.planning.stages import plan_stages
-from steps.pipeline.reuse import check_step
 from steps.signals import INTERRUPTED
 
 SEPARATOR = ";"
@@ -43,13 +42,16 @@ def run(
     path = config or project_root() / "configs" / "nano.toml"
     settings = load(path, override)
     plan_stages(settings)  # a model that cannot be built is refused here, not after hours of data
-    kept = [check_step(each) for each in reuse]
+    if reuse:
+        from steps.pipeline.reuse import check_reuse
+
+        check_reuse(frozenset(reuse), settings)
     chosen = store or context.obj.store
     environment = dict(os.environ)
     opened = find_store(chosen, settings.store)  # a store that does not answer is said now, in one line
     if chosen:
         environment[STORE_VARIABLE] = opened.url
-    supervisor = Supervisor(flow_command(path, override, kept), environment, settings.compute.grace_seconds, _say)
+    supervisor = Supervisor(flow_command(path, override, reuse), environment, settings.compute.grace_seconds, _say)
     ending = supervisor.run(keep_going)
     if ending.status == INTERRUPTED:
         _say(f"interrupted: {ending.message}")

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 ReuseOption = Annotated[
     list[str],
-    typer.Option("--reuse", help="Keep a stage's nearest record although its code was edited. Repeatable."),
+    typer.Option(
+        "--reuse",
+        help="A stage (sft) or artifact (evaluation-base) not to make again for an edit of code alone. Repeatable.",
+    ),
 ]
 
 SHOWN_REASONS = 2
@@ -34,11 +37,12 @@ def repository_of(settings: Config, store: str | None) -> Repository:
 def take_survey(settings: Config, repository: Repository, reuse: Iterable[str] = ()) -> list[Outlook]:
     """What a run of the config would do. Raises ConfigError for a stage in `reuse` that there is not."""
     from artifacts.build import RunInfo
-    from steps.pipeline.reuse import check_step
+    from steps.pipeline.reuse import check_reuse
     from steps.pipeline.survey import Survey, survey
 
-    steps = frozenset(check_step(name) for name in reuse)
-    return survey(Survey(settings, repository, RunInfo("survey", "", ""), reuse=steps))
+    names = frozenset(reuse)
+    check_reuse(names, settings)
+    return survey(Survey(settings, repository, RunInfo("survey", "", ""), reuse=names))
 
 
 def with_models(outlooks: Iterable[Outlook], planned: Plan) -> list[Outlook]:

@@ -9,8 +9,8 @@ JAX.
 from steps.pipeline.data import fit_tokenizer, import_file, import_soul, plan_rows, shard_data, tokenise
 from steps.pipeline.generation import gather_rollouts, generate_rollouts, rollout_shards
 from steps.pipeline.releasing import Released, assemble, evaluate, release
-from steps.pipeline.reuse import read_reuse
-from steps.pipeline.run import ROOT, Run, say
+from steps.pipeline.reuse import check_reuse
+from steps.pipeline.run import ROOT, Run, read_names, say
 from steps.pipeline.training import dpo, pretrain, reference, sft
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Released",
     "Run",
     "assemble",
+    "check_reuse",
     "dpo",
     "evaluate",
     "fit_tokenizer",
@@ -27,7 +28,7 @@ __all__ = [
     "import_soul",
     "plan_rows",
     "pretrain",
-    "read_reuse",
+    "read_names",
     "reference",
     "release",
     "rollout_shards",

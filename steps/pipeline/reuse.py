@@ -1,38 +1,47 @@
-"""Which stages there are, and reading which of them a user wants to keep although their code was edited."""
+"""Which stages of a run a user wants to keep although their code was edited: by step, or artifact by artifact."""
 
 from __future__ import annotations
 
 import difflib
+from dataclasses import dataclass, field
 
-from nanocode.config import ConfigError
-
-# As they call themselves, in the order of a run; a test holds them against a survey of it.
-STEPS = (
-    "import_file",
-    "shard_data",
-    "fit_tokenizer",
-    "tokenise",
-    "plan_rows",
-    "pretrain",
-    "evaluate",
-    "generate_rollouts",
-    "gather_rollouts",
-    "sft",
-    "reference",
-    "dpo",
-    "release",
-)
+from artifacts.build import Produce, RunInfo, Stage
+from artifacts.repository import Repository
+from nanocode.config import Config, ConfigError
+from steps.pipeline.run import Run
+from steps.pipeline.survey import walk
 
 
-def check_step(name: str) -> str:
-    """The name itself. Raises ConfigError for a stage that there is not, with the nearest name."""
-    if name not in STEPS:
-        close = difflib.get_close_matches(name, STEPS, n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(STEPS)}"
-        raise ConfigError(f"no stage is called {name!r}: {hint}")
-    return name
+@dataclass(frozen=True)
+class _Roll(Run):
+    """A run that only notes its stages. Nothing is read, no store is asked."""
+
+    stages: list[Stage] = field(default_factory=list)
+
+    def make(self, stage: Stage, produce: Produce) -> str:
+        del produce
+        self.stages.append(stage)
+        return stage.name
 
 
-def read_reuse(text: str) -> frozenset[str]:
-    """The stages of `pretrain, sft`. Raises ConfigError for one that there is not."""
-    return frozenset(check_step(part.strip()) for part in text.split(",") if part.strip())
+def stages_of(config: Config) -> list[Stage]:
+    """Every stage of a run of the config but the raw sources, in order; inputs are named by artifact."""
+
+    def shards(run: Run, source: str) -> str:
+        return run.make(Stage("shard_data", "shards", run.name(f"shards-{source}"), "", {}), lambda making: None)
+
+    roll = _Roll(config, Repository(None), RunInfo("", "", ""))  # type: ignore[arg-type]  # asked for nothing
+    walk(roll, shards)
+    return roll.stages
+
+
+def check_reuse(names: frozenset[str], config: Config) -> None:
+    """Raise ConfigError, with the nearest name, for a name that no stage or artifact of the config's run has."""
+    stages = stages_of(config)
+    for name in sorted(names):
+        if not any(stage.is_among({name}) for stage in stages):
+            known = list(dict.fromkeys([stage.step for stage in stages] + [stage.name for stage in stages]))
+            short = [each.partition("/")[2] for each in known if "/" in each]
+            close = difflib.get_close_matches(name, known + short, n=1, cutoff=0.5)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+            raise ConfigError(f"--reuse {name}: no stage or artifact of this run is called that: {hint}")

@@ -53,7 +53,7 @@ class Run:
     def open(cls, config: Config, *, flow: str, run_id: str, reuse: frozenset[str] = frozenset()) -> Self:
         """Open the store: NANOCODE_STORE, else `[store] url`, relative paths counted from the project.
 
-        The steps in `reuse` are not made again for an edit of their code alone.
+        The stages in `reuse`, by step or by artifact, are not made again for an edit of their code alone.
         """
         store_config = config.store
         settings = StoreSettings.chosen(
@@ -127,6 +127,11 @@ class Run:
             build_mesh(layout(compute, jax.device_count()), jax.devices()),
             local / "logs" / f"{making.stage.name}-{making.key[:12]}",
         )
+
+
+def read_names(text: str) -> frozenset[str]:
+    """The names in `pretrain, evaluation-base`."""
+    return frozenset(part.strip() for part in text.split(",") if part.strip())
 
 
 def peak_rss_bytes() -> int:

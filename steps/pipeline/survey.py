@@ -61,7 +61,7 @@ class Survey(Run):
         record = self.repository.find(digest(payload))
         if record is not None:
             return Outlook(stage.step, stage.name, "cached", record.digest, **self._circumstances(record.digest))
-        if stage.step not in self.reuse:
+        if not stage.is_among(self.reuse):
             return None
         try:
             accepted = find_reusable(self.repository, payload, stage.name, code, self._index)

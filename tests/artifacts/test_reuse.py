@@ -120,7 +120,7 @@ def test_what_differs_in_more_than_code_is_refused_with_the_difference(workshop,
     edit(workshop)
     other = workshop.data({"seed": seed}, "one" if seed == 1 else "two")
     with pytest.raises(
-        ArtifactError, match=r"no record of it differs in code alone .*leave out --reuse train"
+        ArtifactError, match=r"no record of nano/train differs in code alone .*do not ask for its reuse"
     ) as caught:
         train(workshop, other, rate, REUSE_TRAIN)
     assert difference in str(caught.value)

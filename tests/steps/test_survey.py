@@ -18,9 +18,9 @@ from artifacts.repository import Repository
 from artifacts.store import open_store
 from nanocode import config_file as configs
 from nanocode.config import ConfigError
-from steps.pipeline import Run, read_reuse
+from steps.pipeline import Run, check_reuse, read_names
 from steps.pipeline.outlook import Outlook, of_stage
-from steps.pipeline.reuse import STEPS
+from steps.pipeline.reuse import stages_of
 from steps.pipeline.survey import Survey, survey, walk
 
 ROOT = Path(__file__).parents[2]
@@ -107,8 +107,10 @@ def test_over_an_empty_store_everything_would_be_made_and_nothing_is_written(sho
     assert list(run.repository.store.list("")) == []
 
 
-def test_the_stages_have_the_names_that_options_know(show) -> None:
-    assert {outlook.step for outlook in survey(show(Survey))} == set(STEPS)
+def test_the_names_of_a_run_are_known_without_reading_anything(show) -> None:
+    run = show(Survey)
+    named = {outlook.name for outlook in survey(run) if not outlook.name.startswith("show/source-")}
+    assert {stage.name for stage in stages_of(run.config)} == named
 
 
 def test_what_was_made_is_cached_and_needs_nothing(show) -> None:
@@ -222,10 +224,23 @@ def test_another_environment_is_told_and_runs_nothing(show) -> None:
     assert only(outlooks, "base").devices == ("TPU v9",)
 
 
-def test_a_stage_that_there_is_not_is_refused_with_the_nearest_name() -> None:
-    assert read_reuse(" pretrain, sft,") == {"pretrain", "sft"}
-    with pytest.raises(ConfigError, match="did you mean 'pretrain'"):
-        read_reuse("pretrian")
+def test_one_artifact_of_a_stage_may_be_reused(show, edited: Path) -> None:
+    walk(show(Pretender))
+    names = frozenset({"evaluation-base", "show/evaluation-sft", "reference"})
+    outlooks = survey(show(Survey, root=edited, reuse=names))
+    made = {name: state for name, state in states(outlooks).items() if state != "cached"}
+    reused = dict.fromkeys(("evaluation-base", "evaluation-sft", "reference"), "reused")
+    assert made == reused | {"dpo": "runs", "evaluation-dpo": "follows", "show": "follows"}
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("pretrian", "did you mean 'pretrain'"), ("evaluation-bse", "did you mean 'evaluation-base'")]
+)
+def test_a_stage_that_there_is_not_is_refused_with_the_nearest_name(show, name: str, hint: str) -> None:
+    config = show(Survey).config
+    check_reuse(read_names(" pretrain, evaluation-base, show/evaluation-sft,"), config)
+    with pytest.raises(ConfigError, match=hint):
+        check_reuse(read_names(f"sft, {name}"), config)
 
 
 def test_a_survey_loads_nothing_that_only_making_needs(tmp_path: Path) -> None:
