@@ -15,7 +15,7 @@ from artifacts.environments import environments
 from artifacts.export.lineage import Lineage, load
 from artifacts.releases import Release, UnknownModel, resolve, resolve_record
 from artifacts.repository import Repository
-from artifacts.signing import read_signature
+from artifacts.signing import SigningError, read_signature, signature_name
 from nanocode.cli.context import StoreOption, open_repository
 from nanocode.cli.options import Model
 
@@ -30,6 +30,7 @@ class Format(StrEnum):
     IN_TOTO = "in-toto"
     MERMAID = "mermaid"
     CARD = "card"
+    SIGNATURE = "signature"
 
 
 def export(
@@ -40,7 +41,8 @@ def export(
         typer.Option(
             "--format",
             help="openlineage: run events, one JSON document a line. cyclonedx: ML bill of materials, 1.6 JSON. "
-            "in-toto: statement with SLSA provenance v1. mermaid: flow chart. card: model card in Markdown.",
+            "in-toto: statement with SLSA provenance v1. mermaid: flow chart. card: model card in Markdown. "
+            "signature: the release's signature bundle, for `model_signing verify key`.",
         ),
     ],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write; left out: stdout.")] = None,
@@ -59,7 +61,7 @@ def export(
     lineage = load(source, record, _release(source, model))
     text = _WRITERS[form](source, lineage)
     if as_json:
-        content = json.loads(text) if form in (Format.CYCLONEDX, Format.IN_TOTO) else text
+        content = json.loads(text) if form in _DOCUMENTS else text
         text = json.dumps({"model": model, "record": record, "format": form.value, "content": content}) + "\n"
     if output is None:
         typer.echo(text, nl=False)
@@ -110,14 +112,23 @@ def _card(source: Repository, lineage: Lineage) -> str:
     return model_card(lineage, costs, environments(source, steps), None if signed is None else signed.key)
 
 
+def _signature(source: Repository, lineage: Lineage) -> str:
+    release = lineage.release
+    if release is None or read_signature(source, release) is None:
+        raise SigningError(f"{lineage.title} is not signed: `nanocode models sign MODEL --key FILE` signs a release")
+    return source.store.read(signature_name(release)).decode()
+
+
 def _json(document: object) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
+_DOCUMENTS = (Format.CYCLONEDX, Format.IN_TOTO, Format.SIGNATURE)
 _WRITERS: dict[Format, Callable[[Repository, Lineage], str]] = {
     Format.OPENLINEAGE: _openlineage,
     Format.CYCLONEDX: _cyclonedx,
     Format.IN_TOTO: _in_toto,
     Format.MERMAID: _mermaid,
     Format.CARD: _card,
+    Format.SIGNATURE: _signature,
 }

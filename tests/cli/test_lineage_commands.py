@@ -11,8 +11,9 @@ import pytest
 
 from artifacts.build import Build, RunInfo, Stage, build
 from artifacts.canonical import canonical_json
+from artifacts.records import Fingerprint, Record
 from artifacts.releases import publish
-from artifacts.repository import Repository
+from artifacts.repository import Repository, record_name
 from artifacts.store import open_store
 from nanocode import cli
 from tests.keys import write_keys
@@ -119,6 +120,23 @@ def test_a_signed_release_verifies_with_its_key_and_says_what_was_not_checked_wi
     (note,) = json.loads(out)["notes"]
     assert code == 0
     assert signed["key"][:16] in note
+
+
+def test_the_signature_is_exported_as_it_stands_in_the_store(run, store, keys):
+    run("models", "sign", "nano@2", "--key", keys.private)
+    code, out, _ = run("lineage", "export", "nano", "--format", "signature")
+    assert (code, out.encode()) == (0, store.repo.store.read("releases/nano/2.sig.json"))
+
+
+def test_a_long_config_is_cut_short_in_the_tree_and_whole_as_json(run, store):
+    config = {f"key{index:03}": index for index in range(200)}
+    record = Record("k", "s", "n", (), {}, config, Fingerprint("0" * 64, {}))
+    store.repo.store.put_bytes(record_name(record.digest), record.to_json())
+    _, out, _ = run("lineage", "show", record.digest)
+    assert "key000=0" in out
+    assert "key199" not in out
+    assert "--json" in out
+    assert json.loads(run("lineage", "show", record.digest, "--json")[1])["config"] == config
 
 
 def test_an_unsigned_release_verifies_with_a_note_and_not_with_a_key(run, keys):

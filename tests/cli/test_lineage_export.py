@@ -162,6 +162,12 @@ def test_the_bill_of_materials_holds_licences_rows_and_the_teacher(run):
     assert {"type": "bpb_text", "value": "3.0", "slice": "dpo"} in figures
 
 
+def test_the_signature_of_an_unsigned_model_is_refused_with_the_cure(run):
+    code, out, err = run("nano", "--format", "signature")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "nanocode models sign" in err
+
+
 def test_a_format_that_is_none_is_wrong_use(run):
     code, _, err = run("nano", "--format", "pdf")
     assert code == 2
