@@ -55,13 +55,13 @@ def main() -> int:
 
 def table(kills: Sequence[Kill]) -> list[str]:
     """One line for each place where kills hit."""
-    lines = [f"{'killed in':<28}{'kills':>6}{'median lost':>14}{'worst':>10}{'steps lost':>12}"]
+    lines = [f"{'killed in':<50}{'kills':>6}{'median lost':>14}{'worst':>10}{'steps lost':>12}"]
     for place in sorted({kill.place for kill in kills}):
         here = [kill for kill in kills if kill.place == place]
         seconds = [kill.lost_seconds for kill in here]
         steps = [kill.lost_steps for kill in here if kill.lost_steps is not None]
         told = f"{statistics.median(steps):g}" if steps else "-"
-        lines.append(f"{place:<28}{len(here):>6}{statistics.median(seconds):>12.2f} s{max(seconds):>8.2f} s{told:>12}")
+        lines.append(f"{place:<50}{len(here):>6}{statistics.median(seconds):>12.2f} s{max(seconds):>8.2f} s{told:>12}")
     return lines
 
 

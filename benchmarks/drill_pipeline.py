@@ -20,6 +20,7 @@ from drill_report import (
     copied,
     kill_group,
     unsaved_seconds,
+    unsaved_steps,
     uploading_a_blob,
     wait_for,
 )
@@ -132,7 +133,8 @@ def _disturbed(
         place = " + ".join(_running(log)) or f"after {stage}"
         goes_on = "in place" if len(drill.kills) % 2 else "elsewhere"
         lost = unsaved_seconds(machine.store, killed_at)
-        drill.kills.append(Kill(f"{place}, {write}" if write else place, goes_on, lost))
+        steps = unsaved_steps(machine.store, ROOT / ".nanocode" / "logs")
+        drill.kills.append(Kill(f"{place}, {write}" if write else place, goes_on, lost, steps))
         say(f"kill {len(drill.kills):>3}: {drill.kills[-1].place}, {lost:.1f} s lost, goes on {goes_on}")
         now = [*command[:2], "resume"]
         if goes_on == "elsewhere":

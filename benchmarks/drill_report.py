@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import os
 import re
 import shutil
@@ -74,6 +76,23 @@ def committing_a_checkpoint(store: Path) -> bool:
 def unsaved_seconds(store: Path, now: float) -> float:
     """Over all work in progress: how long ago it was saved, or started, last."""
     return sum(max(0.0, now - moment) for moment in _last_signs(store))
+
+
+def unsaved_steps(store: Path, logs: Path) -> int | None:
+    """Over all training in progress: steps that its metrics file knows and no checkpoint holds; None without any.
+
+    `logs` holds the stages' folders, as the pipeline names them: `<run>/<name>-<first letters of the key>`.
+    """
+    found = []
+    for attempts in store.glob("ckpt/*/attempts"):
+        started, key = max(_times(attempts), default=math.inf), attempts.parent.name
+        for path in logs.glob(f"*/*-{key[:12]}/metrics.jsonl"):
+            if path.stat().st_mtime >= started:
+                lines = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+                manifests = [json.loads(each.read_bytes()) for each in attempts.parent.glob("manifests/*.json")]
+                saved = max((manifest["details"]["step"] for manifest in manifests), default=0)
+                found.append(max([0, *(line["step"] - saved for line in lines)]))
+    return sum(found) if found else None
 
 
 def _last_signs(store: Path) -> Iterator[float]:
