@@ -68,7 +68,7 @@ def fake_gcs(folder: Path) -> Iterator[Server]:
         body = f'{{"name": "{BUCKET}"}}'.encode()
         made = urllib.request.Request(f"{address}/storage/v1/b", body, {"Content-Type": "application/json"})
         urllib.request.urlopen(made).close()
-        yield Server(address, BUCKET, {"STORAGE_EMULATOR_HOST": address, "CLOUD_STORAGE_EMULATOR_ENDPOINT": address})
+        yield Server(address, BUCKET, {"STORAGE_EMULATOR_HOST": address})
 
 
 def free_port(*offsets: int) -> int:
