@@ -10,9 +10,7 @@ import asyncio
 import hashlib
 import json
 import os
-import random
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,17 +19,20 @@ from typing import Any, Literal
 from nanocode.agent.policy import Policy
 from nanocode.agent.sandbox import Sandbox
 from nanocode.agent.tools import Toolbox
-from nanocode.config import ConstitutionConfig, EndpointConfig
-from nanocode.constitution import prompts
-from nanocode.constitution.endpoint import Endpoint, EndpointError
-from nanocode.constitution.gate import Bounds, cohens_d, decide
+from nanocode.config import ConstitutionConfig
+from nanocode.constitution.accounts import Accounts, Budget
+from nanocode.constitution.asking import Asking, ask_critic
+from nanocode.constitution.calibration import calibrate
+from nanocode.constitution.clients import Clients, open_clients, prices_of
+from nanocode.constitution.endpoint import ReplyError
+from nanocode.constitution.faults import EndpointError
+from nanocode.constitution.gate import Bounds
 from nanocode.constitution.ledger import Ledger
-from nanocode.constitution.prompts import PARTS
-from nanocode.constitution.records import Counts, conversation_row, pair_row
-from nanocode.constitution.rollout import Clients, Rollout, Settings, roll_out
-from nanocode.constitution.rules import adheres
+from nanocode.constitution.output import ConversationFile, InOrder, PairFile, Sink
+from nanocode.constitution.prompts import PARTS, RULES_MODEL
+from nanocode.constitution.rollout import Rollout, Settings, roll_out
 from nanocode.constitution.soul import Soul
-from nanocode.conversation import from_json
+from nanocode.conversation import Conversation
 from nanocode.serving.teacher_process import TeacherServer
 from nanocode.stopping import Interrupted
 from nanocode.tasks.registry import sample_tasks
@@ -76,12 +77,15 @@ def run(
     inputs: Inputs,
     report: Callable[[int, int], None] = lambda done, total: None,
     should_stop: Callable[[], bool] = lambda: False,
+    say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Write ``conversations.jsonl`` (split sft) or ``pairs.jsonl`` (split preference), and ``report.json``.
+    """Write ``conversations.jsonl`` (split sft) or ``pairs.jsonl`` (preference), ``report.json``, ``calibration.json``.
 
-    `report` is told (finished, all) after each task; `should_stop` is asked before each. Returns the metrics that
-    ``report.json`` holds. Raises EndpointError when tasks were lost to an endpoint that may recover (a second start
-    asks for those alone), Interrupted when stopped, SoulError, LedgerError, TeacherError.
+    `report` is told (finished, all) after each task; `should_stop` is asked before each; `say` hears what somebody
+    should know. Returns the metrics that ``report.json`` holds. Raises EndpointError when tasks were lost to an
+    endpoint that may recover (a second start asks for those alone) or when no request has a chance (wrong key, unknown
+    model), BudgetError at the limit, CalibrationError for a critic that cannot judge, Interrupted when stopped,
+    SoulError, LedgerError, TeacherError.
     """
     if inputs.split == "preference" and inputs.pairs is None:
         raise ValueError("preference pairs are gated on token ids: give inputs.pairs (tokenizer and context_tokens)")
@@ -91,16 +95,36 @@ def run(
     with ExitStack() as stack:
         base_urls = _base_urls(config, inputs.soul, stack)
         ledger = stack.enter_context(Ledger(_ledger_path(inputs)))
-        outcomes = asyncio.run(
-            _Stage(config, seed, inputs, soul, ledger, base_urls, report, should_stop).roll_out_all(tasks)
-        )
-    if inputs.split == "sft":
-        metrics = _write_conversations(outcomes, soul, inputs)
-    else:
-        metrics = _write_pairs(outcomes, soul, config, inputs)
+        budget = share_of_budget(config, len(tasks))
+        accounts = stack.enter_context(Accounts(accounts_path(ledger.path), ledger, prices_of(config), budget))
+        if accounts.lost:
+            say(
+                f"{accounts.lost} requests were under way when this was killed: asked again, they may be billed twice "
+                f"({accounts.lost_charge} at most)"
+            )
+        sink = _sink(config, soul, inputs)
+        stage = _Stage(config, seed, inputs, soul, accounts, report, should_stop)
+        asyncio.run(stage.roll_out_all(tasks, base_urls, ledger, sink))
+    metrics = sink.finish()
     text = json.dumps(metrics, indent=2, sort_keys=True, ensure_ascii=False)
     (inputs.output / "report.json").write_text(text + "\n", encoding="utf-8")
     return metrics
+
+
+def share_of_budget(config: ConstitutionConfig, tasks: int) -> Budget:
+    """What a stage with that many tasks may spend: limits are of all data, and stages do not know of each other."""
+    share = tasks / (config.sft_tasks + config.preference_tasks)
+    limits = [f"constitution.{name}" for name in ("max_usd", "max_tokens") if getattr(config, name) is not None]
+    return Budget(
+        None if config.max_usd is None else config.max_usd * share,
+        None if config.max_tokens is None else int(config.max_tokens * share),
+        f"raise {' or '.join(limits)}, of which {share:.0%} is this stage's share, and start again to go on",
+    )
+
+
+def accounts_path(ledger: Path) -> Path:
+    """The file beside a ledger that knows what was reserved and what failed."""
+    return ledger.with_suffix(".accounts")
 
 
 def shard_of_tasks(config: ConstitutionConfig, seed: int, inputs: Inputs) -> list[Task]:
@@ -126,55 +150,57 @@ class _Stage:
         seed: int,
         inputs: Inputs,
         soul: Soul,
-        ledger: Ledger,
-        base_urls: Mapping[str, str],
+        accounts: Accounts,
         report: Callable[[int, int], None],
         should_stop: Callable[[], bool],
     ) -> None:
         self._config, self._seed, self._inputs, self._soul = config, seed, inputs, soul
-        self._ledger, self._base_urls = ledger, base_urls
-        self._report, self._should_stop = report, should_stop
+        self._accounts, self._report, self._should_stop = accounts, report, should_stop
         self._finished = 0
         self._lost: list[EndpointError] = []
 
-    async def roll_out_all(self, tasks: list[Task]) -> list[Rollout | EndpointError]:
-        """One outcome a task, in task order; an EndpointError stands for a task that an endpoint refused for good."""
-        limit = asyncio.Semaphore(self._config.concurrency)
-        endpoints = {part: self._endpoint(getattr(self._config, part), part, limit) for part in PARTS}
-        outcomes: dict[int, Rollout | EndpointError] = {}
-        pending = iter(enumerate(tasks))
+    async def roll_out_all(self, tasks: list[Task], base_urls: Mapping[str, str], ledger: Ledger, sink: Sink) -> None:
+        """Give `sink` one outcome a task, in task order; None stands for one that an endpoint refused for good."""
+        pending, ordered = iter(enumerate(tasks)), InOrder(sink.take)
+        environment = self._inputs.environment
+        async with open_clients(self._config, base_urls, environment, ledger, self._accounts, self._seed) as clients:
+            await self._calibrate(clients)
 
-        async def worker() -> None:
-            for index, task in pending:
-                if self._should_stop() or self._is_hopeless():
-                    return
-                outcomes[index] = await self._one(task, Clients(**endpoints))
-                self._report(len(outcomes), len(tasks))
+            async def worker() -> None:
+                for index, task in pending:
+                    if self._should_stop() or self._is_hopeless():
+                        return
+                    ordered.put(index, await self._one(task, clients))
+                    self._report(self._finished, len(tasks))
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(self._config.concurrency):
-                    group.create_task(worker())
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        finally:
-            for endpoint in endpoints.values():
-                await endpoint.close()
-        self._raise_unless_complete(len(outcomes), len(tasks))
-        return [outcomes[index] for index in range(len(tasks))]
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(self._config.concurrency):
+                        group.create_task(worker())
+            except ExceptionGroup as errors:
+                raise errors.exceptions[0] from None
+        self._raise_unless_complete(len(tasks))
 
-    def _endpoint(self, config: EndpointConfig, part: str, limit: asyncio.Semaphore) -> Endpoint:
-        return Endpoint(
-            config,
-            base_url=self._base_urls[part],
-            environment=self._inputs.environment,
-            ledger=self._ledger,
-            template=prompts.template_digest(),
-            limit=limit,
-            rng=random.Random(f"{self._seed}/{part}"),
-        )
+    async def _calibrate(self, clients: Clients) -> None:
+        """Hold the critic to the probes, and write down how it did; a rule is held to them by the tests instead."""
+        critic, least = self._config.critic, self._config.calibration_auc
+        if critic.model == RULES_MODEL or least == 0:
+            why = "the critic is made of rules" if least else "constitution.calibration_auc is 0"
+            found: dict[str, Any] = {"auc": None, "not_asked": why}
+        else:
 
-    async def _one(self, task: Task, clients: Clients) -> Rollout | EndpointError:
+            async def score(conversation: Conversation, sample: str) -> int | None:
+                try:
+                    reply = await ask_critic(clients.critic, conversation, self._soul, Asking(sample, self._seed))
+                except ReplyError:
+                    return None
+                return None if reply is None else reply.score
+
+            found = (await calibrate(critic.model, score, least, self._soul.ids)).to_json()
+        text = json.dumps(found, indent=2, sort_keys=True, ensure_ascii=False)
+        (self._inputs.output / "calibration.json").write_text(text + "\n", encoding="utf-8")
+
+    async def _one(self, task: Task, clients: Clients) -> Rollout | None:
         settings = Settings(
             accept_score=self._config.accept_score,
             max_revisions=self._config.max_revisions,
@@ -186,15 +212,23 @@ class _Stage:
             return await roll_out(task, clients, self._soul, settings, task_seed(self._seed, task))
         except EndpointError as error:
             self._lost.append(error)
-            return error
+            return None
         finally:
             self._finished += 1
 
     def _is_hopeless(self) -> bool:
+        """Whether there is no point in starting another task; those under way go on, for they are paid for."""
+        return any(error.fatal for error in self._lost) or self._breaker_is_open()
+
+    def _breaker_is_open(self) -> bool:
         return len(self._lost) >= BREAKER_TASKS and len(self._lost) >= BREAKER_SHARE * self._finished
 
-    def _raise_unless_complete(self, finished: int, total: int) -> None:
-        if self._is_hopeless():
+    def _raise_unless_complete(self, total: int) -> None:
+        finished = self._finished
+        for error in self._lost:
+            if error.fatal:
+                raise error
+        if self._breaker_is_open():
             raise EndpointError(
                 f"{len(self._lost)} of {finished} tasks got no answer, so the rest was not tried; the last: "
                 f"{self._lost[-1]}",
@@ -229,50 +263,9 @@ def _ledger_path(inputs: Inputs) -> Path:
     return inputs.ledger_folder / f"{inputs.split}-{index}-of-{count}.jsonl"
 
 
-def _write_conversations(outcomes: Iterable[Rollout | EndpointError], soul: Soul, inputs: Inputs) -> dict[str, Any]:
-    """Both registers of every kept task: the draft as it was, and the accepted version."""
-    counts, rows = Counts(), []
-    for outcome in outcomes:
-        if isinstance(outcome, EndpointError):
-            counts.add_refused()
-            continue
-        counts.add(outcome)
-        if outcome.accepted is not None and not outcome.draft_accepted:
-            rows.append(conversation_row(outcome, "stock", outcome.draft, soul))
-        if outcome.accepted is not None:
-            rows.append(conversation_row(outcome, "soul", outcome.accepted, soul))
-    _write_lines(inputs.output / "conversations.jsonl", rows)
-    registers = Counter(row["register"] for row in rows)
-    adhering = sum(adheres(from_json(row["messages"]), soul) for row in rows)
-    adherence = adhering / len(rows) if rows else None
-    return counts.metrics() | {"conversations": dict(registers), "adherence": adherence}
-
-
-def _write_pairs(
-    outcomes: Iterable[Rollout | EndpointError], soul: Soul, config: ConstitutionConfig, inputs: Inputs
-) -> dict[str, Any]:
-    """(accepted version, draft) of every kept task that passes the gate."""
+def _sink(config: ConstitutionConfig, soul: Soul, inputs: Inputs) -> Sink:
+    if inputs.split == "sft":
+        return ConversationFile(inputs.output, soul)
     assert inputs.pairs is not None
-    tokenizer = Tokenizer.load(inputs.pairs.tokenizer)
     bounds = Bounds(inputs.pairs.context_tokens, config.max_length_ratio, config.accept_score)
-    counts, rows = Counts(), []
-    for outcome in outcomes:
-        if isinstance(outcome, EndpointError):
-            counts.add_refused()
-            continue
-        counts.add(outcome)
-        if outcome.accepted is None:
-            continue
-        judged = outcome.judgements[-1], outcome.judgements[0]
-        decision = decide(outcome.accepted, outcome.draft, judged, tokenizer, bounds)
-        counts.gate[decision.refused or "kept"] += 1
-        if decision.refused is None:
-            rows.append(pair_row(outcome, outcome.accepted, decision, soul))
-    _write_lines(inputs.output / "pairs.jsonl", rows)
-    lengths = [[row[side]["trained_tokens"] for row in rows] for side in ("chosen", "rejected")]
-    return counts.metrics() | {"pairs": len(rows), "length_cohens_d": cohens_d(*lengths)}
-
-
-def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    return PairFile(inputs.output, soul, Tokenizer.load(inputs.pairs.tokenizer), bounds)

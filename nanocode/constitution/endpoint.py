@@ -2,7 +2,7 @@
 
 Retries have one owner, this module; the SDK's are off. Tried again: 408, 409, 425, 429, 5xx, timeouts, lost
 connections, and answers that are none (an error inside a 200, no content, JSON cut off by the token limit). Never
-another 4xx.
+another 4xx. How many requests are sent at once is the limiter's business, what they may cost the accounts'.
 """
 
 from __future__ import annotations
@@ -12,30 +12,23 @@ import json
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import aiohttp
 import openai
 
 from nanocode.config import EndpointConfig
+from nanocode.constitution.accounts import Accounts
+from nanocode.constitution.faults import EndpointError, Fault, refuse_non_answers, refused
 from nanocode.constitution.ledger import Ledger, request_key
+from nanocode.constitution.limiter import Limiter
 from nanocode.constitution.wire import WireError, message_from_reply
 from nanocode.conversation import Message
 
-RETRIED_STATUS = frozenset({408, 409, 425, 429})
 FIRST_BACKOFF_SECONDS = 0.5
 LONGEST_BACKOFF_SECONDS = 30.0
-LONGEST_RETRY_AFTER_SECONDS = 600.0
+LONGEST_CHECK_SECONDS = 10.0
 _SHOWN_CHARACTERS = 200
-
-
-class EndpointError(RuntimeError):
-    """No usable answer. One line with address, model and last fault; ``transient`` if asking again later may help."""
-
-    def __init__(self, message: str, transient: bool) -> None:
-        super().__init__(message)
-        self.transient = transient
 
 
 class ReplyError(ValueError):
@@ -53,33 +46,28 @@ class Completion:
     key: str
 
 
-class _Fault(Exception):
-    """One failed attempt."""
-
-    def __init__(self, what: str, transient: bool, retry_after: float | None = None) -> None:
-        super().__init__(what)
-        self.transient = transient
-        self.retry_after = retry_after
-
-
 class Endpoint:
-    """Asks one model. `limit` bounds requests in flight; `sleep` is an argument so that tests need not wait."""
+    """Asks one model on behalf of one `part`. `sleep` is an argument so that tests need not wait."""
 
     def __init__(
         self,
         config: EndpointConfig,
         *,
+        part: str,
         base_url: str,
         environment: Mapping[str, str],
         ledger: Ledger,
+        accounts: Accounts,
         template: str,
-        limit: asyncio.Semaphore,
+        limiter: Limiter,
         rng: random.Random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """Raises EndpointError when the environment variable that should hold the key is empty or missing."""
-        self._config, self._base_url, self._ledger, self._template = config, base_url, ledger, template
-        self._limit, self._rng, self._sleep = limit, rng, sleep
+        self._config, self._part, self._base_url = config, part, base_url
+        self._ledger, self._accounts, self._template = ledger, accounts, template
+        self._limiter, self._rng, self._sleep = limiter, rng, sleep
+        self._has_answered = False
         self._key = _api_key(config, base_url, environment)
         self._client = openai.AsyncOpenAI(
             base_url=base_url,
@@ -92,6 +80,24 @@ class Endpoint:
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
+
+    async def check_key(self) -> None:
+        """Ask for the list of models, which costs nothing. Raises EndpointError when the key is refused.
+
+        Whatever else happens is no verdict: not every server has that list, nor every list every model.
+        """
+        if not self._key:
+            return
+        try:
+            async with asyncio.timeout(LONGEST_CHECK_SECONDS):
+                await self._client.get("/models", cast_to=str)
+        except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
+            refusal = refused(error.status_code, self._shown(error.response.text), {})
+        except (openai.OpenAIError, TimeoutError):
+            return
+        else:
+            return
+        raise EndpointError(self._said(f"refused its key ({self._config.api_key_env}): {refusal}"), False, fatal=True)
 
     async def complete(
         self,
@@ -112,8 +118,8 @@ class Endpoint:
         key = request_key(request, sample, self._template)
         raw = self._ledger.get(key)
         if raw is None:
-            async with self._limit:
-                raw = self._ledger.put(key, await self._ask(request, wants_json=schema is not None))
+            raw = await self._ask(key, request, wants_json=schema is not None)
+        self._has_answered = True
         return _completion(raw, key)
 
     def _request(
@@ -141,48 +147,86 @@ class Endpoint:
             request["response_format"] = {"type": "json_object"}
         return request
 
-    async def _ask(self, request: dict[str, Any], wants_json: bool) -> str:
+    async def _ask(self, key: str, request: dict[str, Any], wants_json: bool) -> str:
         """The raw text of a whole answer, after as many attempts as the configuration allows."""
         for attempt in range(1, self._config.max_attempts + 1):
-            try:
-                raw = await self._send(request)
-                _refuse_non_answers(raw, wants_json)
+            raw = await self._attempt(key, request, wants_json)
+            if isinstance(raw, str):
                 return raw
-            except _Fault as fault:
-                if not fault.transient or attempt == self._config.max_attempts:
-                    raise self._failure(fault, attempt) from None
-                await self._sleep(self._pause(attempt, fault.retry_after))
+            if not raw.transient or attempt == self._config.max_attempts:
+                raise self._failure(raw, attempt)
+            await self._sleep(self._pause(attempt))
         raise AssertionError("max_attempts is at least 1")
 
-    async def _send(self, request: dict[str, Any]) -> str:
-        # The generic post: chat.completions.create spends a third of its time reshaping arguments that are plain
-        # already.
+    async def _attempt(self, key: str, request: dict[str, Any], wants_json: bool) -> str | Fault:
+        """One attempt, reserved before and settled after, whatever becomes of it."""
+        permit = await self._limiter.acquire()
         try:
-            return await self._client.post("/chat/completions", body=request, cast_to=str)
+            prompt_bytes = len(json.dumps(request, ensure_ascii=False).encode())
+            reservation = await self._accounts.reserve(key, self._part, prompt_bytes, self._config.max_tokens)
+            try:
+                raw = await self._send(key, request)
+                usage = refuse_non_answers(raw, wants_json)
+            except Fault as fault:
+                self._accounts.failed(reservation, str(fault), fault.usage)
+                if fault.too_much:
+                    self._limiter.complained(permit, fault.retry_after)
+                return fault
+            except BaseException as error:
+                self._accounts.failed(reservation, type(error).__name__, None)
+                raise
+            raw = self._ledger.put(key, raw)
+            self._accounts.answered(reservation, usage)
+            self._limiter.succeeded()
+            return raw
+        finally:
+            self._limiter.release()
+
+    async def _send(self, key: str, request: dict[str, Any]) -> str:
+        """The body of a 200. Raises Fault, outside of the handlers: an SDK error must not hang on as its context."""
+        try:
+            # The generic post: chat.completions.create spends a third of its time reshaping arguments that are plain
+            # already. The header spares those a second bill who look at it.
+            async with asyncio.timeout(self._config.timeout_seconds):
+                raw = await self._client.post(
+                    "/chat/completions", body=request, cast_to=str, options={"headers": {"Idempotency-Key": key}}
+                )
+            return raw.replace(self._key, "***") if self._key else raw
         except openai.APIStatusError as error:
-            status = error.status_code
-            transient = status in RETRIED_STATUS or status >= 500
-            raise _Fault(
-                f"status {status}: {self._shown(error.response.text)}", transient, _retry_after(error.response.headers)
-            ) from None
+            fault = refused(error.status_code, self._shown(error.response.text), error.response.headers)
         except openai.APIConnectionError as error:
-            lost = _lost_connection(error)
-            if lost is None and isinstance(error, openai.APITimeoutError):
-                raise _Fault(f"no answer within {self._config.timeout_seconds:g} seconds", transient=True) from None
-            reason = self._shown(str(lost or error.__cause__ or error))
-            raise _Fault(f"no connection ({reason})", transient=True) from None
+            fault = self._no_connection(error)
+        except TimeoutError:
+            fault = self._too_slow()
+        raise fault
 
-    def _pause(self, attempt: int, retry_after: float | None) -> float:
-        """Seconds before the next attempt: exponential with jitter, but never less than the server asked for."""
+    def _too_slow(self) -> Fault:
+        return Fault(f"no answer within {self._config.timeout_seconds:g} seconds", transient=True, usage=None)
+
+    def _no_connection(self, error: openai.APIConnectionError) -> Fault:
+        lost = _lost_connection(error)
+        if lost is None and isinstance(error, openai.APITimeoutError):
+            return self._too_slow()
+        never_sent = isinstance(lost, aiohttp.ClientConnectorError)
+        reason = self._shown(str(lost or error.__cause__ or error))
+        return Fault(f"no connection ({reason})", transient=True, usage=(0, 0) if never_sent else None)
+
+    def _pause(self, attempt: int) -> float:
+        """Seconds before the next attempt: exponential with jitter. What the server asks for is the limiter's part."""
         backoff = min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2 ** (attempt - 1))
-        jittered = backoff * self._rng.uniform(0.5, 1.0)
-        return jittered if retry_after is None else retry_after + jittered
+        return backoff * self._rng.uniform(0.5, 1.0)
 
-    def _failure(self, fault: _Fault, attempts: int) -> EndpointError:
+    def _failure(self, fault: Fault, attempts: int) -> EndpointError:
         tries = f"{attempts} attempts" if attempts > 1 else "1 attempt"
-        return EndpointError(
-            f"{self._base_url} ({self._config.model}) gave no answer after {tries}: {fault}", fault.transient
+        error = EndpointError(
+            self._said(f"gave no answer after {tries}: {fault}"), fault.transient, fault.is_fatal(self._has_answered)
         )
+        if error.fatal:
+            self._accounts.halt(error)
+        return error
+
+    def _said(self, what: str) -> str:
+        return f"{self._base_url} ({self._config.model}) {what}"
 
     def _shown(self, text: str) -> str:
         """One short line of a server's words, without the key should the server echo it."""
@@ -219,51 +263,6 @@ def _lost_connection(error: BaseException) -> BaseException | None:
             return cause
         cause = cause.__cause__
     return None
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds in a ``Retry-After`` header, given as a number or as a date against the server's own clock."""
-    value = headers.get("retry-after")
-    if not value:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            seconds = (parsedate_to_datetime(value) - parsedate_to_datetime(headers.get("date", ""))).total_seconds()
-        except (TypeError, ValueError):
-            return None
-    return min(max(0.0, seconds), LONGEST_RETRY_AFTER_SECONDS)
-
-
-def _refuse_non_answers(raw: str, wants_json: bool) -> None:
-    """Raise _Fault on a 200 that holds no answer: such a body must never enter the ledger."""
-    try:
-        body = json.loads(raw)
-    except ValueError:
-        raise _Fault("status 200 with a body that is not JSON", transient=True) from None
-    if not isinstance(body, dict):
-        raise _Fault("status 200 with a body that is not an object", transient=True)
-    if body.get("error"):
-        raise _error_inside(body["error"])
-    try:
-        choice = body["choices"][0]
-        message = choice["message"]
-        empty = message.get("content") is None and not message.get("tool_calls")
-        finish = choice.get("finish_reason")
-    except (KeyError, IndexError, TypeError, AttributeError):
-        raise _Fault("status 200 without choices[0].message", transient=True) from None
-    if empty:
-        raise _Fault("status 200 with content null and no tool call", transient=True)
-    if finish == "length" and (wants_json or message.get("tool_calls")):
-        raise _Fault("JSON cut off by max_tokens (finish_reason length): raise max_tokens", transient=True)
-
-
-def _error_inside(error: Any) -> _Fault:
-    """An error object in a body with status 200, judged by its code as if it were the status."""
-    code = error.get("code") if isinstance(error, Mapping) else None
-    refused = isinstance(code, int) and 400 <= code < 500 and code not in RETRIED_STATUS
-    return _Fault(f"status 200 with an error inside (code {code!r})", transient=not refused)
 
 
 def _completion(raw: str, key: str) -> Completion:

@@ -1,4 +1,4 @@
-"""Reading the critic's and the reviser's replies: strict JSON, else the first object in the text, else not parsed.
+"""Reading the critic's and the reviser's replies: strict JSON, a fenced object, the first object, else not parsed.
 
 What cannot be read is never a score: callers ask for a repair once and then file the conversation as unscored.
 """
@@ -6,11 +6,16 @@ What cannot be read is never a score: callers ask for a repair once and then fil
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from nanocode.constitution.rules import BEST_SCORE, WORST_SCORE
+
+# The brace of an object, not one of prose: a name in quotes or the end follows.
+_OBJECT = re.compile(r"\{(?=\s*[\"}])")
+_FENCED_OBJECT = re.compile(r"```\w*\s*" + _OBJECT.pattern)
 
 
 class Unparsed(ValueError):
@@ -61,7 +66,10 @@ def _member(reply: dict[str, Any], name: str) -> Any:
 
 
 def _object_in(text: str) -> dict[str, Any]:
-    """The JSON object that `text` is, or the first one that it contains (in a fence or after a preamble)."""
+    """The JSON object that `text` is, or the one in its first fence, or the first one in it after whatever words.
+
+    A fence or an opening brace whose object is torn ends the search: what lies inside is a part, not the answer.
+    """
     decoder = json.JSONDecoder(parse_constant=_refuse_constant)
     try:
         whole = decoder.decode(text)
@@ -71,10 +79,10 @@ def _object_in(text: str) -> dict[str, Any]:
         fault = ValueError("it is not an object")
     if isinstance(whole, dict):
         return whole
-    start = text.find("{")
-    if start >= 0:
+    start = _FENCED_OBJECT.search(text) or _OBJECT.search(text)
+    if start is not None:
         try:
-            return decoder.raw_decode(text, start)[0]
+            return decoder.raw_decode(text, start.end() - 1)[0]
         except ValueError as error:
             fault = error
     raise Unparsed(f"there is no JSON object in the reply ({fault})")

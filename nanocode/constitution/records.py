@@ -71,7 +71,7 @@ class Counts:
         self._dropped: Counter[str] = Counter()
         self._families: Counter[str] = Counter()
         self._revisions: Counter[str] = Counter()
-        self._judgements: list[Judgement] = []
+        self._scored = self._agreeing = 0
 
     def add_refused(self) -> None:
         """A task that an endpoint refused for good."""
@@ -82,7 +82,9 @@ class Counts:
         """A task that came to an end, whichever."""
         self._tasks += 1
         self._refused_revisions += outcome.refused_revisions
-        self._judgements.extend(outcome.judgements)
+        for seen in outcome.judgements:
+            self._scored += seen.score is not None
+            self._agreeing += seen.score is not None and (seen.score == BEST_SCORE) == (seen.rule_score == BEST_SCORE)
         if outcome.accepted is None:
             self._dropped[f"{outcome.task.family}: {outcome.dropped}"] += 1
         else:
@@ -91,8 +93,6 @@ class Counts:
 
     def metrics(self) -> dict[str, Any]:
         """Plain JSON values. ``critic_agreement``: share of scored judgements in which both critics say the same."""
-        scored = [judgement for judgement in self._judgements if judgement.score is not None]
-        agreeing = sum((seen.score == BEST_SCORE) == (seen.rule_score == BEST_SCORE) for seen in scored)
         return {
             "tasks": self._tasks,
             "kept": self._families.total(),
@@ -101,5 +101,5 @@ class Counts:
             "revisions": dict(self._revisions),
             "refused_revisions": self._refused_revisions,
             "gate": dict(self.gate),
-            "critic_agreement": agreeing / len(scored) if scored else None,
+            "critic_agreement": self._agreeing / self._scored if self._scored else None,
         }

@@ -8,34 +8,24 @@ counts only if the task's own check passes on it.
 from __future__ import annotations
 
 import asyncio
+import functools
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
 
 from nanocode.agent.tools import Toolbox
 from nanocode.constitution import prompts
-from nanocode.constitution.endpoint import Completion, Endpoint, ReplyError
-from nanocode.constitution.parsing import Unparsed, parse_critique, parse_texts
+from nanocode.constitution.asking import Asking, ask_critic, ask_until_parsed
+from nanocode.constitution.clients import Clients
+from nanocode.constitution.endpoint import Completion, ReplyError
+from nanocode.constitution.parsing import parse_texts
 from nanocode.constitution.rules import BEST_SCORE, critique
 from nanocode.constitution.soul import Soul
 from nanocode.conversation import Conversation, Message
 from nanocode.tasks.task import Task, Verdict, check, prepare
 
-CRITIC_SCHEMA_NAME = "critique"
 REVISER_SCHEMA_NAME = "revision"
-
-Parsed = TypeVar("Parsed")
-
-
-@dataclass(frozen=True)
-class Clients:
-    """Who drafts, who judges, who rewrites."""
-
-    generator: Endpoint
-    critic: Endpoint
-    reviser: Endpoint
 
 
 @dataclass(frozen=True)
@@ -171,9 +161,7 @@ class _Run:
 
     async def _judge(self, conversation: list[Message]) -> Judgement:
         rules = critique(conversation, self.soul)
-        messages = prompts.critic_messages(conversation, prompts.system_prompt("critic", self.soul))
-        schema = (CRITIC_SCHEMA_NAME, prompts.critic_schema(self.soul))
-        reply = await self._ask("critic", messages, schema, lambda text: parse_critique(text, self.soul.ids))
+        reply = await ask_critic(self.clients.critic, conversation, self.soul, self._asking("critic"))
         if reply is None:
             return Judgement(None, (), rules.text, rules.score)
         broken = dict.fromkeys([*reply.violations, *(violation.principle for violation in rules.violations)])
@@ -185,33 +173,15 @@ class _Run:
         messages = prompts.reviser_messages(conversation, judgement.text, system)
         count = sum(message.role == "assistant" for message in conversation)
         schema = (REVISER_SCHEMA_NAME, prompts.reviser_schema())
-        texts = await self._ask("reviser", messages, schema, lambda text: parse_texts(text, count))
+        parse = functools.partial(parse_texts, count=count)
+        texts = await ask_until_parsed(self.clients.reviser, messages, schema, parse, self._asking("reviser"))
         if texts is None:
             self.refused_revisions += 1
             return conversation
         return with_texts(conversation, texts)
 
-    async def _ask(
-        self,
-        part: Literal["critic", "reviser"],
-        messages: list[dict[str, Any]],
-        schema: tuple[str, dict[str, Any]],
-        parse: Callable[[str], Parsed],
-    ) -> Parsed | None:
-        """What `parse` makes of the reply, after one repair turn if need be; None when neither can be read."""
-        endpoint = self.clients.critic if part == "critic" else self.clients.reviser
-        completion = await endpoint.complete(messages, sample=self.task.id, seed=self.seed, schema=schema)
-        self._note(part, completion)
-        try:
-            return parse(completion.message.content)
-        except Unparsed as fault:
-            messages = prompts.repair_messages(messages, completion.message.content, str(fault))
-        completion = await endpoint.complete(messages, sample=self.task.id, seed=self.seed, schema=schema)
-        self._note(part, completion)
-        try:
-            return parse(completion.message.content)
-        except Unparsed:
-            return None
+    def _asking(self, part: str) -> Asking:
+        return Asking(self.task.id, self.seed, functools.partial(self._note, part))
 
     def _note(self, part: str, completion: Completion) -> None:
         self.keys.append(completion.key)

@@ -8,8 +8,11 @@ import time
 import pytest
 
 from nanocode.config import EndpointConfig
-from nanocode.constitution.endpoint import Endpoint, EndpointError, ReplyError
+from nanocode.constitution.accounts import Accounts
+from nanocode.constitution.endpoint import Endpoint, ReplyError
+from nanocode.constitution.faults import EndpointError
 from nanocode.constitution.ledger import Ledger
+from nanocode.constitution.limiter import Limiter
 from nanocode.conversation import ToolCall
 
 KEY = "sk-a-planted-key"
@@ -37,14 +40,16 @@ class Asker:
         async def sleep(seconds):
             self.pauses.append(seconds)
 
-        async def main(ledger):
+        async def main(ledger, accounts):
             endpoint = Endpoint(
                 self.config,
+                part="critic",
                 base_url=self.base_url,
                 environment={"TEST_KEY": KEY},
                 ledger=ledger,
+                accounts=accounts,
                 template="t",
-                limit=asyncio.Semaphore(concurrency),
+                limiter=Limiter(concurrency, random.Random(1), lambda: sum(self.pauses), sleep),
                 rng=random.Random(1),
                 sleep=sleep,
             )
@@ -56,8 +61,9 @@ class Asker:
             finally:
                 await endpoint.close()
 
-        with Ledger(self.ledger_path) as ledger:
-            answers = asyncio.run(main(ledger))
+        own = self.ledger_path.with_suffix(".accounts")
+        with Ledger(self.ledger_path) as ledger, Accounts(own, ledger, {"critic": None}) as accounts:
+            answers = asyncio.run(main(ledger, accounts))
         if count > 1:
             return answers
         if isinstance(answers[0], Exception):
@@ -173,8 +179,8 @@ def test_a_refusal_inside_a_200_is_never_tried_again(fake_endpoint, path):
 @pytest.mark.parametrize(
     ("headers", "least", "most"),
     [
-        ({"Retry-After": "7"}, 7.25, 7.5),
-        ({"Retry-After": "Thu, 01 Jan 2026 00:00:09 GMT", "Date": "Thu, 01 Jan 2026 00:00:00 GMT"}, 9.25, 9.5),
+        ({"Retry-After": "7"}, 7, 7.5),
+        ({"Retry-After": "Thu, 01 Jan 2026 00:00:09 GMT", "Date": "Thu, 01 Jan 2026 00:00:00 GMT"}, 9, 9.5),
         ({"Retry-After": "soon"}, 0.25, 0.5),
         ({}, 0.25, 0.5),
     ],
@@ -183,8 +189,7 @@ def test_no_request_before_retry_after(headers, least, most, fake_endpoint, path
     with fake_endpoint(lambda number, body: (429, headers, "{}") if number == 1 else GOOD) as fake:
         asker = Asker(path, fake.base_url)
         asker.ask()
-    assert len(asker.pauses) == 1
-    assert least <= asker.pauses[0] <= most
+    assert least <= sum(asker.pauses) <= most
 
 
 def test_pauses_grow_and_are_jittered(fake_endpoint, path):
@@ -200,8 +205,8 @@ def test_pauses_grow_and_are_jittered(fake_endpoint, path):
 
 def test_a_hanging_server_is_left_after_the_timeout(fake_endpoint, path):
     with fake_endpoint(lambda number, body: fake.hang()) as fake:
-        asker = Asker(path, fake.base_url, timeout_seconds=0.1, max_attempts=2)
-        with pytest.raises(EndpointError, match=r"after 2 attempts: no answer within 0\.1 seconds") as error:
+        asker = Asker(path, fake.base_url, timeout_seconds=0.5, max_attempts=2)
+        with pytest.raises(EndpointError, match=r"after 2 attempts: no answer within 0\.5 seconds") as error:
             asker.ask()
         assert len(fake.seen) == 2
     assert error.value.transient
@@ -228,6 +233,47 @@ def test_one_poisoned_request_leaves_the_others_their_answers(fake_endpoint, pat
         asked_before = len(fake.seen)
         Asker(path, fake.base_url).ask(count=20)
         assert len(fake.seen) == asked_before + 1
+
+
+def test_retry_after_holds_back_the_requests_of_everybody(fake_endpoint, path):
+    def answer(number, body):
+        return (429, {"Retry-After": "7"}, "{}") if number == 1 else GOOD
+
+    with fake_endpoint(answer) as fake:
+        asker = Asker(path, fake.base_url)
+        assert all(not isinstance(answer, Exception) for answer in asker.ask(count=5, concurrency=1))
+        assert len(fake.seen) == 6
+    assert 7 <= sum(asker.pauses) <= 8
+
+
+def test_a_server_that_drips_is_left_after_the_timeout(fake_endpoint, path):
+    def drip(handler):
+        handler.rfile.read(int(handler.headers["content-length"]))
+        handler.send_response_only(200)
+        handler.send_header("content-length", "1000")
+        handler.end_headers()
+        while not fake.closing.wait(0.02):
+            handler.wfile.write(b" ")
+
+    with fake_endpoint(lambda number, body: GOOD) as fake:
+        fake.handle = drip
+        with pytest.raises(EndpointError, match=r"no answer within 0\.2 seconds"):
+            Asker(path, fake.base_url, timeout_seconds=0.2, max_attempts=1).ask()
+
+
+@pytest.mark.parametrize(("status", "others_are_tried"), [(401, False), (402, False), (403, True), (404, True)])
+def test_a_refusal_of_key_or_model_is_final_and_one_of_a_single_request_is_not(
+    status, others_are_tried, fake_endpoint, path
+):
+    with fake_endpoint(lambda number, body: (status, {}, "{}")) as fake:
+        answers = Asker(path, fake.base_url).ask(count=5, concurrency=1)
+        assert len(fake.seen) == 1
+    assert all(answer.fatal for answer in answers)
+    with fake_endpoint(lambda number, body: (status, {}, "{}") if number == 2 else GOOD) as fake:
+        answers = Asker(path.with_name("other"), fake.base_url).ask(count=5, concurrency=1)
+        assert len(fake.seen) == (5 if others_are_tried else 2)
+        refusals = [answer for answer in answers if isinstance(answer, Exception)]
+        assert [answer.fatal for answer in refusals] == ([False] if others_are_tried else [True] * 4)
 
 
 def test_no_more_requests_in_flight_than_allowed(fake_endpoint, path):

@@ -1,17 +1,17 @@
 import asyncio
 import json
-import random
 from pathlib import Path
 
 import pytest
 
 from nanocode.agent.policy import Policy
 from nanocode.agent.tools import Toolbox
-from nanocode.config import EndpointConfig
-from nanocode.constitution.endpoint import Endpoint
+from nanocode.config import ConstitutionConfig, EndpointConfig
+from nanocode.constitution.accounts import Accounts
+from nanocode.constitution.clients import open_clients, prices_of
 from nanocode.constitution.ledger import Ledger
-from nanocode.constitution.prompts import part_of
-from nanocode.constitution.rollout import Clients, Settings, roll_out, with_texts
+from nanocode.constitution.prompts import PARTS, part_of
+from nanocode.constitution.rollout import Settings, roll_out, with_texts
 from nanocode.constitution.soul import Soul
 from nanocode.conversation import Message, ToolCall
 from nanocode.serving.teacher import answer
@@ -45,28 +45,20 @@ def run(fake_endpoint, tmp_path):
             part = part_of(body["messages"][0]["content"])
             return answers.get(part, taught)(number, body)
 
-        async def main(base_url, ledger):
-            limit = asyncio.Semaphore(1)
-            endpoints = [
-                Endpoint(
-                    EndpointConfig(max_attempts=1),
-                    base_url=base_url,
-                    environment={},
-                    ledger=ledger,
-                    template="t",
-                    limit=limit,
-                    rng=random.Random(1),
-                )
-                for _ in range(3)
-            ]
-            try:
-                return await roll_out(task, Clients(*endpoints), SOUL, chosen or settings(), seed=5)
-            finally:
-                for endpoint in endpoints:
-                    await endpoint.close()
+        config = ConstitutionConfig(
+            sft_tasks=1, preference_tasks=1, concurrency=1, **{part: EndpointConfig(max_attempts=1) for part in PARTS}
+        )
 
-        with fake_endpoint(reply) as fake, Ledger(tmp_path / "ledger.jsonl") as ledger:
-            rollout = asyncio.run(main(fake.base_url, ledger))
+        async def main(base_url, ledger, accounts):
+            async with open_clients(config, dict.fromkeys(PARTS, base_url), {}, ledger, accounts, 1) as clients:
+                return await roll_out(task, clients, SOUL, chosen or settings(), seed=5)
+
+        with (
+            fake_endpoint(reply) as fake,
+            Ledger(tmp_path / "ledger.jsonl") as ledger,
+            Accounts(tmp_path / "ledger.accounts", ledger, prices_of(config)) as accounts,
+        ):
+            rollout = asyncio.run(main(fake.base_url, ledger, accounts))
             assert all(key in ledger for key in rollout.keys)
         return rollout, fake.seen
 

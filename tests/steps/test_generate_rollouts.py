@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nanocode.config import ConstitutionConfig, EndpointConfig
-from nanocode.constitution.endpoint import EndpointError
+from nanocode.constitution.faults import EndpointError
 from nanocode.constitution.rules import adheres
 from nanocode.constitution.soul import Soul
 from nanocode.conversation import from_json

@@ -1,0 +1,76 @@
+"""The three endpoints of a stage: one limiter for each address and model, one set of accounts for all."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from nanocode.config import ConstitutionConfig, EndpointConfig
+from nanocode.constitution import prompts
+from nanocode.constitution.accounts import Accounts, Price
+from nanocode.constitution.endpoint import Endpoint
+from nanocode.constitution.ledger import Ledger
+from nanocode.constitution.limiter import Limiter
+from nanocode.constitution.prompts import PARTS
+
+
+@dataclass(frozen=True)
+class Clients:
+    """Who drafts, who judges, who rewrites."""
+
+    generator: Endpoint
+    critic: Endpoint
+    reviser: Endpoint
+
+
+@asynccontextmanager
+async def open_clients(
+    config: ConstitutionConfig,
+    base_urls: Mapping[str, str],
+    environment: Mapping[str, str],
+    ledger: Ledger,
+    accounts: Accounts,
+    seed: int,
+) -> AsyncIterator[Clients]:
+    """Endpoints at `base_urls` (by part) whose keys are known not to be refused. Raises EndpointError."""
+    limiters: dict[tuple[str, str], Limiter] = {}
+    endpoints: dict[str, Endpoint] = {}
+    template = prompts.template_digest()
+    try:
+        for part in PARTS:
+            endpoint: EndpointConfig = getattr(config, part)
+            address = base_urls[part], endpoint.model
+            if address not in limiters:
+                limiters[address] = Limiter(config.concurrency, random.Random(f"{seed}/{part}/limiter"))
+            endpoints[part] = Endpoint(
+                endpoint,
+                part=part,
+                base_url=base_urls[part],
+                environment=environment,
+                ledger=ledger,
+                accounts=accounts,
+                template=template,
+                limiter=limiters[address],
+                rng=random.Random(f"{seed}/{part}"),
+            )
+        for opened in endpoints.values():
+            await opened.check_key()
+        yield Clients(**endpoints)
+    finally:
+        for opened in endpoints.values():
+            await opened.close()
+
+
+def price_of(endpoint: EndpointConfig) -> Price | None:
+    """What an endpoint takes; the embedded teacher takes nothing. None: unknown."""
+    if endpoint.base_url is None:
+        return Price(0.0, 0.0)
+    given, said = endpoint.usd_per_million_input_tokens, endpoint.usd_per_million_output_tokens
+    return None if given is None or said is None else Price(given, said)
+
+
+def prices_of(config: ConstitutionConfig) -> dict[str, Price | None]:
+    """Prices by part."""
+    return {part: price_of(getattr(config, part)) for part in PARTS}

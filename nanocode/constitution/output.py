@@ -1,0 +1,119 @@
+"""The files that a stage writes: rows go to disk as tasks end, in task order, and count when all are there."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from nanocode.constitution.gate import Bounds, cohens_d, decide
+from nanocode.constitution.records import Counts, conversation_row, pair_row
+from nanocode.constitution.rollout import Rollout
+from nanocode.constitution.rules import adheres
+from nanocode.constitution.soul import Soul
+from nanocode.conversation import from_json
+from nanocode.tokenizer import Tokenizer
+
+
+class Sink(Protocol):
+    """What takes the outcomes of tasks, in their order."""
+
+    def take(self, outcome: Rollout | None) -> None:
+        """None stands for a task that an endpoint refused for good."""
+
+    def finish(self) -> dict[str, Any]:
+        """Give the file its name; the stage's metrics."""
+
+
+class InOrder:
+    """Hands on outcomes in the order of their indices, holding back those that came too early."""
+
+    def __init__(self, take: Callable[[Rollout | None], None]) -> None:
+        self._take, self._next = take, 0
+        self._early: dict[int, Rollout | None] = {}
+
+    def put(self, index: int, outcome: Rollout | None) -> None:
+        """The outcome of task `index`, each once, in any order."""
+        self._early[index] = outcome
+        while self._next in self._early:
+            self._take(self._early.pop(self._next))
+            self._next += 1
+
+
+class _Lines:
+    """A JSONL file that has its name only once it is whole."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._partial = path, path.with_name(f"{path.name}.partial")
+        self._file = self._partial.open("w", encoding="utf-8", newline="\n")
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+    def finish(self) -> None:
+        self._file.close()
+        self._partial.replace(self._path)
+
+
+class ConversationFile:
+    """``conversations.jsonl``: both registers of every kept task, the draft as it was and the accepted version."""
+
+    def __init__(self, folder: Path, soul: Soul) -> None:
+        self._lines, self._soul = _Lines(folder / "conversations.jsonl"), soul
+        self._counts, self._registers, self._adhering = Counts(), Counter[str](), 0
+
+    def take(self, outcome: Rollout | None) -> None:
+        """See Sink."""
+        if outcome is None:
+            self._counts.add_refused()
+            return
+        self._counts.add(outcome)
+        if outcome.accepted is not None and not outcome.draft_accepted:
+            self._write(conversation_row(outcome, "stock", outcome.draft, self._soul))
+        if outcome.accepted is not None:
+            self._write(conversation_row(outcome, "soul", outcome.accepted, self._soul))
+
+    def finish(self) -> dict[str, Any]:
+        """See Sink."""
+        self._lines.finish()
+        rows = self._registers.total()
+        adherence = self._adhering / rows if rows else None
+        return self._counts.metrics() | {"conversations": dict(self._registers), "adherence": adherence}
+
+    def _write(self, row: dict[str, Any]) -> None:
+        self._lines.write(row)
+        self._registers[row["register"]] += 1
+        self._adhering += adheres(from_json(row["messages"]), self._soul)
+
+
+class PairFile:
+    """``pairs.jsonl``: (accepted version, draft) of every kept task that passes the gate."""
+
+    def __init__(self, folder: Path, soul: Soul, tokenizer: Tokenizer, bounds: Bounds) -> None:
+        self._lines, self._soul = _Lines(folder / "pairs.jsonl"), soul
+        self._tokenizer, self._bounds = tokenizer, bounds
+        self._counts = Counts()
+        self._lengths: tuple[list[int], list[int]] = ([], [])
+
+    def take(self, outcome: Rollout | None) -> None:
+        """See Sink."""
+        if outcome is None:
+            self._counts.add_refused()
+            return
+        self._counts.add(outcome)
+        if outcome.accepted is None:
+            return
+        judged = outcome.judgements[-1], outcome.judgements[0]
+        decision = decide(outcome.accepted, outcome.draft, judged, self._tokenizer, self._bounds)
+        self._counts.gate[decision.refused or "kept"] += 1
+        if decision.refused is None:
+            self._lines.write(pair_row(outcome, outcome.accepted, decision, self._soul))
+            self._lengths[0].append(decision.chosen_tokens)
+            self._lengths[1].append(decision.rejected_tokens)
+
+    def finish(self) -> dict[str, Any]:
+        """See Sink."""
+        self._lines.finish()
+        return self._counts.metrics() | {"pairs": len(self._lengths[0]), "length_cohens_d": cohens_d(*self._lengths)}
