@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -208,3 +208,11 @@ class Accounts:
             return self._charge(reservation.part, usage) or reservation.charge
         charges = [self._charge(part, usage) or Charge() for part in self._prices]
         return max(charges, key=lambda charge: charge.usd or 0.0)
+
+
+def failures_in(path: Path | str) -> Iterator[Charge]:
+    """Charges of the attempts in a file of accounts that brought no answer and were not free."""
+    with AppendFile(path) as file:
+        for _, (kind, _, _, tokens, usd) in file.records():
+            if kind == "failed" and tokens:
+                yield Charge(tokens, usd)

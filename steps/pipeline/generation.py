@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from artifacts.build import Build, Stage
 from nanocode.config import Config
+from steps.pipeline.answers import Answers
 from steps.pipeline.run import Run, require_sandbox
-from steps.pipeline.spend import answers_in, endpoint_cost, prices
+from steps.pipeline.spend import answers_in, endpoint_cost, prices, unanswered_cost
 
 Split = Literal["sft", "preference"]
 
@@ -28,7 +28,8 @@ def generate_rollouts(run: Run, shard: tuple[Split, int, int], tokenizer: str, s
     split, index, count = shard
     constitution = config.constitution.identity()
     constitution.pop("preference_tasks" if split == "sft" else "sft_tasks")
-    return run.make(
+    answers: list[Answers] = []
+    made = run.make(
         Stage(
             "generate_rollouts",
             "rollouts",
@@ -43,18 +44,22 @@ def generate_rollouts(run: Run, shard: tuple[Split, int, int], tokenizer: str, s
             },
             {"soul": soul} | ({"tokenizer": tokenizer} if split == "preference" else {}),
         ),
-        lambda making: _generate(run, shard, making),
+        lambda making: _generate(run, shard, making, answers),
     )
+    for kept in answers:
+        kept.forget()
+    return made
 
 
-def _generate(run: Run, shard: tuple[Split, int, int], making: Build) -> Mapping[str, Any]:
-    """Make a shard, going on after the requests that an earlier attempt had answered."""
+def _generate(run: Run, shard: tuple[Split, int, int], making: Build, opened: list[Answers]) -> Mapping[str, Any]:
+    """Make a shard, going on after the requests that an earlier attempt had answered; these are added to `opened`."""
     from nanocode.training.progress import Progress
     from steps import generate_rollouts as stage
 
     require_sandbox()
     split, index, count = shard
-    config, answers = run.config, _Answers(run, making)
+    config, answers = run.config, Answers(run, making)
+    opened.append(answers)
     progress: list[Progress] = []
 
     def report(done: int, total: int) -> None:
@@ -75,42 +80,14 @@ def _generate(run: Run, shard: tuple[Split, int, int], making: Build) -> Mapping
         pairs=pairs,
     )
     try:
-        metrics = stage.run(config.constitution, config.seed, inputs, report, run.stop_asked(making))
+        metrics = stage.run(config.constitution, config.seed, inputs, report, run.stop_asked(making), run.say)
     except (stage.Interrupted, stage.EndpointError):
         answers.save()
         raise
-    (making.output / "calls.jsonl").write_bytes(answers.in_order())
+    answers.write(making.output / "calls.jsonl.gz")
     making.cost.update(endpoint_cost(answers_in(answers.folder), prices(config.constitution)))
+    making.cost.update(unanswered_cost(answers.folder))
     return metrics
-
-
-class _Answers:
-    """The ledger of answered requests: restored from the newest checkpoint, and saved now and then."""
-
-    def __init__(self, run: Run, making: Build) -> None:
-        self.folder = making.scratch / "ledger"
-        self._checkpoints, self._compute = making.checkpoints, run.config.compute
-        saved = making.checkpoints.latest()
-        if saved is not None:
-            making.checkpoints.restore(saved, self.folder)
-            run.say(f"generate_rollouts: {saved.step:,} requests were answered before and are not repeated")
-        self._saved_at = time.monotonic()
-
-    def save(self) -> None:
-        if answered := sum(call_log.read_bytes().count(b"\n") for call_log in self.folder.glob("*.jsonl")):
-            self._checkpoints.save(answered, self.folder, {})
-            self._checkpoints.prune(self._compute.keep_checkpoints)
-        self._saved_at = time.monotonic()
-
-    def save_when_due(self) -> None:
-        if time.monotonic() - self._saved_at >= self._compute.checkpoint_every_seconds:
-            self.save()
-
-    def in_order(self) -> bytes:
-        """All lines, sorted: requests finish in any order, and what is kept must not depend on it."""
-        return b"".join(
-            sorted(line for call_log in self.folder.glob("*.jsonl") for line in call_log.read_bytes().splitlines(True))
-        )
 
 
 def gather_rollouts(run: Run, split: Split, shards: Sequence[str]) -> str:

@@ -4,22 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from nanocode.config import ConstitutionConfig
-
-
-@dataclass(frozen=True)
-class Price:
-    """US dollars for a million tokens."""
-
-    input: float
-    output: float
-
-    def of(self, tokens_in: int, tokens_out: int) -> float:
-        """US dollars for that many tokens."""
-        return (tokens_in * self.input + tokens_out * self.output) / 1e6
+from nanocode.constitution.accounts import Price
 
 
 def prices(config: ConstitutionConfig) -> dict[str, Price]:
@@ -52,6 +40,21 @@ def endpoint_cost(answers: Iterable[str], known: Mapping[str, Price]) -> dict[st
         usd = None if usd is None or price is None or not asked else usd + price.of(asked, said)
     cost: dict[str, float] = {"requests": requests, "tokens_in": tokens_in, "tokens_out": tokens_out}
     return cost if usd is None else cost | {"usd": round(usd, 6)}
+
+
+def unanswered_cost(ledger_folder: Path) -> dict[str, float]:
+    """How many attempts brought no answer although the server may have worked on them, and their worst case.
+
+    Empty without any. The amounts are bounds and do not add to what is known to be spent.
+    """
+    from nanocode.constitution.accounts import Charge, failures_in
+
+    charges = [charge for path in sorted(ledger_folder.glob("*.accounts")) for charge in failures_in(path)]
+    if not charges:
+        return {}
+    worst = sum(charges, Charge())
+    cost: dict[str, float] = {"unanswered_requests": len(charges), "unanswered_tokens_at_most": worst.tokens}
+    return cost if worst.usd is None else cost | {"unanswered_usd_at_most": round(worst.usd, 6)}
 
 
 def answers_in(ledger_folder: Path) -> Iterator[str]:
