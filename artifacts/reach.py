@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from artifacts.records import ArtifactError, FileEntry, Record
-from artifacts.repository import Repository, record_name
+from artifacts.repository import Repository, parallel, record_name
 
 
 @dataclass(frozen=True)
@@ -36,22 +36,36 @@ class Reach:
 
 
 def reach(repository: Repository, record_digest: str) -> Reach:
-    """Every record reachable from one, by digest; records that are missing or altered become faults."""
+    """Every record reachable from one, by digest; records that are missing or altered become faults.
+
+    From the top down, a level at a time; the records of a level are read together.
+    """
     records: dict[str, Record] = {}
     faults: list[Fault] = []
+    level = {record_digest: ""}  # digest -> who asks for it, as the start of a sentence
     seen: set[str] = set()
-    waiting = [(record_digest, "")]
-    while waiting:
-        current, asked_by = waiting.pop(0)
-        if current in seen:
-            continue
-        seen.add(current)
-        try:
-            records[current] = repository.read_record(current)
-        except ArtifactError as error:
-            kind = "missing-record" if repository.store.size(record_name(current)) is None else "altered-record"
-            faults.append(Fault(kind, record_name(current), f"{asked_by}{error}"))
-            continue
-        step = records[current].step
-        waiting.extend((each, f"input {role!r} of {step}: ") for role, each in sorted(records[current].inputs.items()))
+
+    def look(item: tuple[str, str]) -> Record | Fault:
+        return _look(repository, *item)
+
+    while level:
+        seen |= level.keys()
+        below: dict[str, str] = {}
+        for digest, found in zip(level, parallel(look, level.items()), strict=True):
+            if isinstance(found, Fault):
+                faults.append(found)
+                continue
+            records[digest] = found
+            for role, each in sorted(found.inputs.items()):
+                if each not in seen:
+                    below.setdefault(each, f"input {role!r} of {found.step}: ")
+        level = below
     return Reach(records, tuple(faults))
+
+
+def _look(repository: Repository, digest: str, asked_by: str) -> Record | Fault:
+    try:
+        return repository.read_record(digest)
+    except ArtifactError as error:
+        kind = "missing-record" if repository.store.size(record_name(digest)) is None else "altered-record"
+        return Fault(kind, record_name(digest), f"{asked_by}{error}")

@@ -18,7 +18,7 @@ from typing import Any
 from artifacts.canonical import canonical_json, digest, plain
 from artifacts.reach import reach
 from artifacts.records import ArtifactError, check_value, read_json
-from artifacts.repository import Repository, numbered
+from artifacts.repository import Repository, numbered, parallel
 
 UNSEALED_FIELDS: Mapping[str, type] = {"record": str, "metrics": dict, "created": str}
 """What releases hold that were made before there were seals."""
@@ -94,17 +94,20 @@ def publish(repository: Repository, name: str, record_digest: str, metrics: Mapp
         raise ArtifactError(
             f"release name {name!r} must be lower-case letters, digits and ._- and start with one of the first"
         )
-    fields = {
-        "record": record_digest,
-        "metrics": plain(metrics, f"metrics of {name}"),
-        "created": created,
-        "content": repository.read_record(record_digest).content_digest,
-        "provenance": provenance_hashes(repository, record_digest),
-    }
+    content = repository.read_record(record_digest).content_digest
+    fields: dict[str, Any] | None = None
     while True:
         versions = _versions(repository, name)
         if versions and versions[-1].record == record_digest:
             return versions[-1].version
+        if fields is None:  # only now: a version that is there already is found without reading all its provenance
+            fields = {
+                "record": record_digest,
+                "metrics": plain(metrics, f"metrics of {name}"),
+                "created": created,
+                "content": content,
+                "provenance": provenance_hashes(repository, record_digest),
+            }
         version = versions[-1].version + 1 if versions else 1
         place = {"name": name, "version": version, "previous": versions[-1].document if versions else ""}
         document = canonical_json(fields | place | {"seal": digest(fields | place)})
@@ -121,8 +124,12 @@ def provenance_hashes(repository: Repository, record_digest: str) -> dict[str, s
     if reached.faults:
         raise ArtifactError(reached.faults[0].message)
     store = repository.store
-    names = (name for each in sorted(reached.records) for name in numbered(store, f"provenance/{each}/").values())
-    return {name: hashlib.sha256(store.read(name)).hexdigest() for name in names}
+
+    def hashes(record: str) -> dict[str, str]:
+        names = numbered(store, f"provenance/{record}/").values()
+        return {name: hashlib.sha256(store.read(name)).hexdigest() for name in names}
+
+    return {name: value for each in parallel(hashes, sorted(reached.records)) for name, value in each.items()}
 
 
 def list_releases(repository: Repository) -> list[Release]:
