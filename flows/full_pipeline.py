@@ -124,6 +124,7 @@ class FullPipeline(FlowSpec):
             shards[task.split].append(task.rollouts)
         self.conversations = pipeline.gather_rollouts(self.run(), "sft", shards["sft"])
         self.pairs = pipeline.gather_rollouts(self.run(), "preference", shards["preference"])
+        self.instructions = pipeline.convert_instructions(self.run(), self.tokenizer)
         cards.data(current.card["data"], self.run(), self.conversations, self.pairs)
         self.next(self.sft)
 
@@ -137,9 +138,12 @@ class FullPipeline(FlowSpec):
             inputs,
             include=[
                 "started", "soul", "shards", "tokenizer", "base", "base_evaluation", "conversations", "pairs",
+                "instructions",
             ],
         )  # fmt: skip
-        self.sft_model = pipeline.sft(self.run(), self.base, self.tokenizer, self.conversations)
+        self.sft_model = pipeline.sft(
+            self.run(), self.base, self.tokenizer, self.conversations, self.instructions
+        )
         cards.training(current.card["sft"], self.run(), self.sft_model)
         self.next(self.dpo)
 

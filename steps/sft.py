@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -27,7 +27,16 @@ from nanocode.training.stage import Running, run_training
 
 
 class NoConversations(ValueError):
-    """Nothing to train on in a register that the config asks for."""
+    """Nothing to train on in a register or an instruction set that the config asks for."""
+
+
+@dataclass(frozen=True)
+class Instructions:
+    """The folder of a converted instruction set, and its share of the rows, relative to 1 for all rollouts."""
+
+    name: str
+    folder: Path
+    weight: float
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,7 @@ class Inputs:
     rollouts: Sequence[Path]
     output: Path
     scratch: Path
+    instructions: Sequence[Instructions] = ()
 
 
 def run(config: SftConfig, seed: int, inputs: Inputs, running: Running) -> dict[str, Any]:
@@ -50,7 +60,15 @@ def run(config: SftConfig, seed: int, inputs: Inputs, running: Running) -> dict[
     model = load_model(inputs.model)
     row_tokens = model.shape.tokens + 1
     shares = {"stock": config.stock_fraction, "soul": 1.0 - config.stock_fraction}
-    sources = [_rows(register, share, inputs, tokenizer, row_tokens) for register, share in shares.items() if share > 0]
+    packing = _Packing(inputs.scratch, tokenizer, row_tokens)
+    sources = [
+        packing.rows(register, share, _of_register(inputs.rollouts, register))
+        for register, share in shares.items()
+        if share > 0
+    ]
+    sources += [
+        packing.rows(f"set-{each.name}", each.weight, read_conversations([each.folder])) for each in inputs.instructions
+    ]
     dropped = sum(source.too_long for source in sources)
     batch_rows = max(1, config.batch_tokens // model.shape.tokens)
     running.say(
@@ -76,32 +94,43 @@ def run(config: SftConfig, seed: int, inputs: Inputs, running: Running) -> dict[
 
 
 @dataclass(frozen=True)
-class _Register:
-    """The packed conversations of one register, how many were longer than a row, and the share of trained tokens."""
+class _Packed:
+    """Packed conversations of a register or a set, how many were longer than a row, and the share of trained tokens."""
 
     rows: PackedRows
     too_long: int
     trained_share: float
 
 
-def _rows(register: str, share: float, inputs: Inputs, tokenizer: Tokenizer, row_tokens: int) -> _Register:
-    """Render one register's conversations into a token shard and pack them: in memory stands one at a time."""
-    folder = inputs.scratch / register
-    folder.mkdir()
-    with TokenShardWriter(folder, "train-00000", tokenizer.vocab_size, masked=True) as writer:
-        for row in read_conversations(inputs.rollouts):
-            if row["register"] == register:
+@dataclass(frozen=True)
+class _Packing:
+    """Where and how conversations become rows."""
+
+    scratch: Path
+    tokenizer: Tokenizer
+    row_tokens: int
+
+    def rows(self, name: str, share: float, conversations: Iterable[dict[str, Any]]) -> _Packed:
+        """Render conversations into a token shard and pack them: in memory stands one at a time."""
+        folder, tokenizer = self.scratch / name, self.tokenizer
+        folder.mkdir()
+        with TokenShardWriter(folder, "train-00000", tokenizer.vocab_size, masked=True) as writer:
+            for row in conversations:
                 rendered = render(from_json(row["messages"]), tokenizer)
                 writer.write(
                     np.array(rendered.ids), np.array([len(rendered.ids)]), np.array(rendered.mask, dtype=np.uint8)
                 )
-    complete_tokens(folder, tokenizer.vocab_size, {"train-00000": writer.entry}, masked=True)
-    (shard,) = open_tokens(folder, "train")
-    plan, too_long = plan_conversations(shard.lengths, row_tokens)
-    if len(plan) == 0:
-        raise NoConversations(f"no conversation in the {register} register fits {row_tokens} tokens")
-    rows = PackedRows(register, share, [shard], [plan], tokenizer.pad)
-    return _Register(rows, len(too_long), _trained_tokens(shard, too_long) / (len(rows) * row_tokens))
+        complete_tokens(folder, tokenizer.vocab_size, {"train-00000": writer.entry}, masked=True)
+        (shard,) = open_tokens(folder, "train")
+        plan, too_long = plan_conversations(shard.lengths, self.row_tokens)
+        if len(plan) == 0:
+            raise NoConversations(f"no conversation in {name} fits {self.row_tokens} tokens")
+        rows = PackedRows(name, share, [shard], [plan], tokenizer.pad)
+        return _Packed(rows, len(too_long), _trained_tokens(shard, too_long) / (len(rows) * self.row_tokens))
+
+
+def _of_register(rollouts: Sequence[Path], register: str) -> Iterator[dict[str, Any]]:
+    return (row for row in read_conversations(rollouts) if row["register"] == register)
 
 
 def _trained_tokens(shard: TokenShard, left_out: np.ndarray) -> int:

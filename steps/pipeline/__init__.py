@@ -8,6 +8,7 @@ JAX.
 
 from steps.pipeline.data import fit_tokenizer, import_file, import_soul, plan_rows, shard_data, tokenise
 from steps.pipeline.generation import gather_rollouts, generate_rollouts, rollout_shards
+from steps.pipeline.instructions import convert_instructions
 from steps.pipeline.releasing import Released, assemble, evaluate, release
 from steps.pipeline.reuse import check_reuse
 from steps.pipeline.run import ROOT, Run, read_names, say
@@ -19,6 +20,7 @@ __all__ = [
     "Run",
     "assemble",
     "check_reuse",
+    "convert_instructions",
     "dpo",
     "evaluate",
     "fit_tokenizer",

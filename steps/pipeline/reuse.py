@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from artifacts.build import Produce, RunInfo, Stage
 from artifacts.repository import Repository
-from nanocode.config import Config, ConfigError
+from nanocode.config import Config, ConfigError, InstructionSource
 from steps.pipeline.run import Run
 from steps.pipeline.survey import walk
 
@@ -30,8 +30,13 @@ def stages_of(config: Config) -> list[Stage]:
     def shards(run: Run, source: str) -> str:
         return run.make(Stage("shard_data", "shards", run.name(f"shards-{source}"), "", {}), lambda making: None)
 
+    def conversations(run: Run, source: InstructionSource, tokenizer: str) -> str:
+        inputs = {"tokenizer": tokenizer}
+        name = run.name(f"instructions-{source.name}")
+        return run.make(Stage("convert_instructions", "conversations", name, "", {}, inputs), lambda making: None)
+
     roll = _Roll(config, Repository(None), RunInfo("", "", ""))  # type: ignore[arg-type]  # asked for nothing
-    walk(roll, shards)
+    walk(roll, shards, conversations)
     return roll.stages
 
 

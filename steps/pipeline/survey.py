@@ -20,9 +20,11 @@ from artifacts.explain import Explanation, KeyIndex, environment_differences, ex
 from artifacts.fingerprint import FIRST_PARTY, code_fingerprint
 from artifacts.records import ArtifactError, Fingerprint, Provenance, key_payload
 from artifacts.reuse import find_reusable
+from nanocode.config import InstructionSource
 from nanocode.data.documents import SourceError
 from steps.pipeline.data import fit_tokenizer, import_soul, shard_data
 from steps.pipeline.generation import Split, gather_rollouts, generate_rollouts, rollout_shards
+from steps.pipeline.instructions import convert_set
 from steps.pipeline.outlook import Outlook, expected
 from steps.pipeline.releasing import assemble, evaluate
 from steps.pipeline.run import Run
@@ -136,11 +138,22 @@ def survey(run: Survey) -> list[Outlook]:
             blocked = Outlook("shard_data", run.name(f"shards-{source_name}"), "blocked", obstacle=str(error))
             return run.note(blocked)
 
-    walk(run, shards)
+    def conversations(_: Run, source: InstructionSource, tokenizer: str) -> str:
+        try:
+            return convert_set(run, source, tokenizer)
+        except SourceError as error:
+            name = run.name(f"instructions-{source.name}")
+            return run.note(Outlook("convert_instructions", name, "blocked", obstacle=str(error)))
+
+    walk(run, shards, conversations)
     return run.outlooks
 
 
-def walk(run: Run, shards_of: Callable[[Run, str], str] = shard_data) -> str:
+def walk(
+    run: Run,
+    shards_of: Callable[[Run, str], str] = shard_data,
+    conversations_of: Callable[[Run, InstructionSource, str], str] = convert_set,
+) -> str:
     """Every stage in turn; returns the record of the assembled model version.
 
     The flow's wiring in one process: a test of whole pipelines holds the one against the other.
@@ -151,7 +164,8 @@ def walk(run: Run, shards_of: Callable[[Run, str], str] = shard_data) -> str:
     base = pretrain(run, shards, tokenizer)
     evaluations = {"base": evaluate(run, "base", base, tokenizer, shards, soul)}
     conversations, pairs = (_rollouts(run, split, tokenizer, soul) for split in ("sft", "preference"))
-    sft_model = sft(run, base, tokenizer, conversations)
+    sets = {source.name: conversations_of(run, source, tokenizer) for source in run.config.constitution.sources}
+    sft_model = sft(run, base, tokenizer, conversations, sets)
     log_probs = reference(run, sft_model, tokenizer, pairs)
     dpo_model = dpo(run, sft_model, tokenizer, pairs, log_probs)
     evaluations["sft"] = evaluate(run, "sft", sft_model, tokenizer, shards, soul)

@@ -47,8 +47,10 @@ def _counted(making: Build, metrics: Mapping[str, Any]) -> Mapping[str, Any]:
     return metrics
 
 
-def sft(run: Run, base: str, tokenizer: str, conversations: str) -> str:
-    config = run.config
+def sft(run: Run, base: str, tokenizer: str, conversations: str, instructions: Mapping[str, str] | None = None) -> str:
+    """The base model fine-tuned on the rollouts and, with `instructions`, on those sets by their weights."""
+    config, instructions = run.config, instructions or {}
+    weights = {source.name: source.weight for source in config.constitution.sources if source.name in instructions}
 
     def produce(making: Build) -> Mapping[str, Any]:
         from steps import sft as stage
@@ -59,6 +61,10 @@ def sft(run: Run, base: str, tokenizer: str, conversations: str) -> str:
             [making.inputs["conversations"]],
             making.output,
             making.scratch,
+            [
+                stage.Instructions(name, folder, weights[name])
+                for name, folder in by_name(making, "instructions").items()
+            ],
         )
         return _counted(making, stage.run(config.sft, config.seed, inputs, run.running(making)))
 
@@ -68,8 +74,9 @@ def sft(run: Run, base: str, tokenizer: str, conversations: str) -> str:
             "model",
             run.name("sft"),
             "steps.sft",
-            {"sft": config.sft.identity(), "seed": config.seed},
-            {"base": base, "tokenizer": tokenizer, "conversations": conversations},
+            {"sft": config.sft.identity(), "seed": config.seed} | ({"instruction_weights": weights} if weights else {}),
+            {"base": base, "tokenizer": tokenizer, "conversations": conversations}
+            | roles("instructions", instructions),
         ),
         produce,
     )
