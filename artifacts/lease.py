@@ -5,7 +5,8 @@
 Whoever creates the object holds the lease; whoever replaces one that is free, expired or of a dead process holds the
 next generation of it. The holder renews it in the background. Every write goes through the store's compare-and-swap, so
 of any number of racers one wins, and a holder that was taken over finds out at its next write: before each commit it
-renews, and when that fails it commits nothing. A holder that slept through its own expiry cannot harm its successor.
+renews, and when that fails it commits nothing. A holder that slept through its own expiry cannot harm its successor;
+where it has none, it finds its lease untouched, and goes on.
 
 Clocks of different machines need to agree only to a part of the time to live. Where they do not, a living holder may be
 taken over: then it stops, and its work goes on elsewhere from its last checkpoint.
@@ -80,13 +81,17 @@ class Lease:
         self._store, self._name, self._terms, self._report = store, lease_name(key), terms, report
         self._lock = threading.Lock()
         self._expires, self._reason = 0.0, ""
+        self._unanswered = False  # since a renewal was begun
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep_alive, name="lease", daemon=True)
 
     @property
     def lost(self) -> bool:
-        """Whether to stop without writing. Never waits for the store."""
-        if not self._reason and not self._ended.is_set() and self._terms.clock() >= self._expires:
+        """Whether to stop without writing: somebody took it over, or the store has not answered until it expired.
+
+        Never waits for the store. A process that was suspended past its expiry is not lost before it has asked.
+        """
+        if not self._reason and self._unanswered and self._terms.clock() >= self._expires:
             self._reason = f"it could not be renewed for {self._terms.ttl_seconds:g} s"
         return bool(self._reason)
 
@@ -160,6 +165,7 @@ class Lease:
     def _renew(self) -> None:
         if self.lost or self._ended.is_set():
             return
+        self._unanswered = True
         expires = self._terms.clock() + self._terms.ttl_seconds
         try:
             data, tag = self._store.read_tagged(self._name)
@@ -168,9 +174,10 @@ class Lease:
             return
         mine = Holding(self._terms.owner, self.generation, expires).to_json()
         if not self._is_ours(data):
-            self._reason = f"{owners.describe(Holding.from_json(data, self._name).owner)} took it over"
+            taker = Holding.from_json(data, self._name).owner
+            self._reason = f"{owners.describe(taker) if taker else 'somebody'} took it over"
         elif self._store.put_if_tag(self._name, mine, tag):
-            self._expires = expires
+            self._expires, self._unanswered = expires, False
         else:
             self._reason = "somebody took it over"
 

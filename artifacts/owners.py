@@ -44,7 +44,7 @@ def this_process() -> str:
 def describe(name: str) -> str:
     """The owner for people to read."""
     owner = _parse(name)
-    return f"process {owner.pid} on {owner.host}" if owner else name or "nobody"
+    return f"process {owner.pid} on {owner.host}" if owner else name
 
 
 def is_dead(name: str) -> bool:

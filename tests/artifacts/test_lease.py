@@ -83,10 +83,10 @@ def test_a_second_runner_waits_for_an_expiry_and_a_margin_and_takes_over(world: 
         with world.hold("b", ttl_seconds=30.0) as second:
             assert 30 + 5 <= world.now - started < 37
             assert (first.generation, second.generation) == (1, 2)
+            with pytest.raises(LeaseLost, match="b took it over"):
+                first.check()
             assert first.lost
             assert not second.lost
-        with pytest.raises(LeaseLost, match="lost the lease on this work"):
-            first.check()
     waiting, over = [line for line in world.said if "clock" not in line][:2]
     assert waiting.startswith("a is making this: waiting for what it makes")
     assert over == "took over from a, who left it"
@@ -185,10 +185,29 @@ def test_an_outage_is_survived_until_the_lease_expires(world: World) -> None:
         world.now += 59
         assert not lease.lost
         outage.away = True
+        with pytest.raises(StoreError, match="no connection"):
+            lease.check()
         world.now += 1
         assert lease.lost
         outage.away = False
         lease.check()
+
+
+def test_a_holder_that_was_suspended_goes_on_when_nobody_took_its_lease(world: World) -> None:
+    with world.hold("a") as lease:
+        world.now += 10_000
+        assert not lease.lost
+        lease.check()
+        assert world.written() == {"owner": "a", "generation": 1, "expires": world.now + 60}
+
+
+def test_a_holder_whose_successor_is_gone_already_has_lost_all_the_same(world: World) -> None:
+    with world.hold("a") as lease:
+        world.now += 100
+        with pytest.raises(KeyError), world.hold("b"):
+            raise KeyError
+        with pytest.raises(LeaseLost, match="somebody took it over"):
+            lease.check()
 
 
 def test_a_lease_that_was_lost_turns_any_error_into_one_line_that_says_so(world: World) -> None:
