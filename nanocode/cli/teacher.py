@@ -9,10 +9,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from nanocode.serving.faults import FAULTS, Behaviour
 from nanocode.serving.teacher import MODEL
 from nanocode.serving.teacher_process import make_server
 
 DEFAULT_PORT = 8190
+
+
+_LIMITS = "Limits and faults"
 
 
 def teacher(
@@ -21,9 +25,51 @@ def teacher(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0 takes a free one.")] = DEFAULT_PORT,
     soul: Annotated[Path, typer.Option(help="The constitution that the critic judges by.")] = Path("configs/SOUL.md"),
+    fault_rate: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of attempts that meet a fault.", rich_help_panel=_LIMITS)
+    ] = 0.0,
+    faults: Annotated[str, typer.Option(help="Which ones, joined by commas.", rich_help_panel=_LIMITS)] = ",".join(
+        FAULTS
+    ),
+    fault_seed: Annotated[
+        int, typer.Option(help="Equal seeds give equal faults to equal requests.", rich_help_panel=_LIMITS)
+    ] = 0,
+    latency_seconds: Annotated[
+        float, typer.Option(min=0, help="How long every answer takes.", rich_help_panel=_LIMITS)
+    ] = 0.0,
+    hang_seconds: Annotated[
+        float, typer.Option(min=0, help="How long a `timeout` keeps its client waiting.", rich_help_panel=_LIMITS)
+    ] = 60.0,
+    requests_per_second: Annotated[
+        float | None, typer.Option(min=1, help="Beyond it: 429 with Retry-After.", rich_help_panel=_LIMITS)
+    ] = None,
+    tokens_per_second: Annotated[
+        float | None, typer.Option(min=1, help="The same for words of prompts.", rich_help_panel=_LIMITS)
+    ] = None,
 ) -> None:
-    """Serve the rule-based generator, critic and reviser as an OpenAI-compatible endpoint, until Ctrl-C."""
-    server = make_server(soul)
+    """Serve the rule-based generator, critic and reviser as an OpenAI-compatible endpoint, until Ctrl-C.
+
+    To try a client against a server that fails as real ones do, inject faults and read the bill, which counts for each
+    request what was delivered, lost on the way, and refused:
+
+        nanocode teacher --fault-rate 0.3 --faults 429,500,torn,reset
+
+        curl http://127.0.0.1:8190/v1/_bill
+    """
+    named = tuple(name.strip() for name in faults.split(","))
+    unknown = sorted(set(named) - set(FAULTS))
+    if unknown:
+        raise typer.BadParameter(f"there is no fault {unknown[0]!r}: choose from {', '.join(FAULTS)}")
+    behaviour = Behaviour(
+        fault_rate=fault_rate,
+        faults=named,
+        seed=fault_seed,
+        latency_seconds=latency_seconds,
+        hang_seconds=hang_seconds,
+        requests_per_second=requests_per_second,
+        tokens_per_second=tokens_per_second,
+    )
+    server = make_server(soul, None if behaviour == Behaviour() else behaviour)
     with socket.create_server((host, port)) as listener:
         shown_host, shown_port = listener.getsockname()[:2]
         Console().print(

@@ -1,7 +1,7 @@
 """The embedded teacher: an OpenAI-compatible endpoint with rules behind it, so that every stage runs without a key.
 
-It speaks ``/v1/chat/completions`` (not streamed), ``/v1/models`` and ``/health``. Which part it plays is read from the
-first line of the system prompt (`nanocode.constitution.prompts.role_line`):
+It speaks ``/v1/chat/completions`` (whole or streamed), ``/v1/models`` and ``/health``. Which part it plays is read
+from the first line of the system prompt (`nanocode.constitution.prompts.role_line`):
 
 generator  the next message of the task expert in the stock register, tool calls in OpenAI form
 critic     the rule critic's verdict as JSON
@@ -21,14 +21,15 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from nanocode.constitution.prompts import RULES_MODEL, part_of
+from nanocode.constitution.prompts import RULES_MODEL, Part, part_of
 from nanocode.constitution.rules import critique
 from nanocode.constitution.soul import Soul
 from nanocode.constitution.wire import WireError, from_openai, openai_call
 from nanocode.conversation import Conversation, ConversationError, Message, from_json
+from nanocode.serving.streaming import events
 from nanocode.tasks.family import NotRecognised
 from nanocode.tasks.registry import respond
 
@@ -49,7 +50,11 @@ def create_app(soul: Soul) -> Starlette:
     async def completions(request: Request) -> Response:
         body = await request.body()
         try:
-            return _json(answer(body, soul))
+            completion = answer(body, soul)
+            if b'"stream' not in body or not (asked := json.loads(body)).get("stream"):
+                return _json(completion)
+            include_usage = bool((asked.get("stream_options") or {}).get("include_usage"))
+            return StreamingResponse(events(completion, include_usage), media_type="text/event-stream")
         except BadRequest as error:
             return _error(str(error), error.status)
 
@@ -97,16 +102,36 @@ def answer(body: bytes, soul: Soul) -> dict[str, Any]:
         reply = Message("assistant", _criticise(_payload(messages), soul))
     else:
         reply = Message("assistant", _revise(_payload(messages), choice))
+    _refuse_other_form(request.get("response_format"), reply.content, part)
     return _completion(reply, messages, hashlib.sha256(body).hexdigest())
 
 
 def _refuse_unsupported(request: Mapping[str, Any]) -> None:
     if request.get("model") != MODEL:
         raise BadRequest(f"there is no model {request.get('model')!r} here: ask for {MODEL!r}", 404)
-    if request.get("stream"):
-        raise BadRequest("streaming is not supported here: leave out `stream`")
     if request.get("n") not in (None, 1):
         raise BadRequest("one choice a request: leave out `n` and vary `seed`")
+
+
+def _refuse_other_form(wanted: Any, reply: str, part: Part | None) -> None:
+    """An answer that `response_format` does not allow is no answer; rules cannot give another one."""
+    kind = wanted.get("type") if isinstance(wanted, Mapping) else wanted
+    if kind in (None, "text"):
+        return
+    if kind not in ("json_object", "json_schema"):
+        raise BadRequest(f"response_format {kind!r} is not known: use text, json_object or json_schema")
+    if part == "generator":
+        raise BadRequest("the generator answers in prose and tool calls: leave out response_format")
+    if kind == "json_object":
+        return
+    try:
+        schema = wanted["json_schema"]["schema"]
+        required, allowed = set(schema.get("required", ())), set(schema.get("properties", ()))
+    except (KeyError, TypeError, AttributeError):
+        raise BadRequest("response_format json_schema needs json_schema.schema, an object schema") from None
+    given = set(json.loads(reply))
+    if not required <= given or (schema.get("additionalProperties") is False and not given <= allowed):
+        raise BadRequest(f"the {part} answers with {', '.join(sorted(given))}, which the schema does not allow")
 
 
 def _payload(messages: list[Message]) -> Any:

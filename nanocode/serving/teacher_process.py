@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
 import urllib.error
 import urllib.request
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import uvicorn
 
 from nanocode.constitution.soul import Soul
+from nanocode.serving.faults import App, Behaviour, Unreliable
 from nanocode.serving.teacher import create_app
 
 BACKLOG = 128
@@ -29,16 +34,33 @@ class TeacherError(RuntimeError):
     """The teacher did not start. The message is one line with the child's last words."""
 
 
-def make_server(soul_path: Path | str) -> uvicorn.Server:
-    """A uvicorn server for the teacher: run it on a listening socket. Raises SoulError when SOUL.md cannot be used."""
+def make_server(soul_path: Path | str, behaviour: Behaviour | None = None) -> uvicorn.Server:
+    """A uvicorn server for the teacher: run it on a listening socket. Raises SoulError when SOUL.md cannot be used.
+
+    With a `behaviour` it misbehaves as told and keeps a bill (``GET /v1/_bill``).
+    """
+    app: App = create_app(Soul.load(soul_path))
+
+    def reset(client: Any) -> None:
+        for connection in server.server_state.connections:
+            if getattr(connection, "client", None) == client:
+                cut(connection.transport)
+
     settings = uvicorn.Config(
-        create_app(Soul.load(soul_path)),
+        app if behaviour is None else Unreliable(app, behaviour, reset),
         access_log=False,
         log_level="warning",
         lifespan="off",
         timeout_graceful_shutdown=1,
     )
-    return uvicorn.Server(settings)
+    server = uvicorn.Server(settings)
+    return server
+
+
+def cut(transport: Any) -> None:
+    """End a connection with a reset in place of an orderly close."""
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()
 
 
 class TeacherServer:
@@ -49,8 +71,8 @@ class TeacherServer:
     come up.
     """
 
-    def __init__(self, soul_path: Path | str) -> None:
-        self._soul_path = Path(soul_path).absolute()
+    def __init__(self, soul_path: Path | str, behaviour: Behaviour | None = None) -> None:
+        self._soul_path, self._behaviour = Path(soul_path).absolute(), behaviour
         self._child: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> str:
@@ -73,8 +95,12 @@ class TeacherServer:
 
     def _spawn(self, descriptor: int) -> subprocess.Popen[bytes]:
         paths = [str(_PACKAGE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        behaviour = [] if self._behaviour is None else [json.dumps(asdict(self._behaviour))]
         return subprocess.Popen(
-            [sys.executable, "-m", "nanocode.serving.teacher_process", str(descriptor), str(self._soul_path)],
+            [
+                *(sys.executable, "-m", "nanocode.serving.teacher_process"),
+                *(str(descriptor), str(self._soul_path), *behaviour),
+            ],
             pass_fds=[descriptor],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -116,9 +142,14 @@ def _last_line(child: subprocess.Popen[bytes]) -> str:
     return lines[-1] if lines else f"exit status {child.returncode}"
 
 
-def serve_inherited(descriptor: int, soul_path: str) -> None:
-    """The child's main: serve on an inherited listening socket until standard input closes."""
-    server = make_server(soul_path)
+def serve_inherited(descriptor: int, soul_path: str, behaviour: str | None = None) -> None:
+    """The child's main: serve on an inherited listening socket until standard input closes.
+
+    `behaviour` is a Behaviour's fields as JSON.
+    """
+    fields = None if behaviour is None else json.loads(behaviour)
+    chosen = None if fields is None else Behaviour(**fields | {"faults": tuple(fields["faults"])})
+    server = make_server(soul_path, chosen)
 
     def stop_with_the_parent() -> None:
         sys.stdin.buffer.read()
@@ -130,4 +161,4 @@ def serve_inherited(descriptor: int, soul_path: str) -> None:
 
 
 if __name__ == "__main__":
-    serve_inherited(int(sys.argv[1]), sys.argv[2])
+    serve_inherited(int(sys.argv[1]), *sys.argv[2:])
