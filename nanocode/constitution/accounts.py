@@ -111,6 +111,10 @@ class Accounts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Flush to disk and let go of the file."""
         self._file.close()
 
     def halt(self, error: EndpointError) -> None:
