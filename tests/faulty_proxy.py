@@ -63,6 +63,13 @@ class Proxy:
     _kept: dict[str, tuple[int, list[tuple[str, str]], bytes]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def forget(self) -> None:
+        """Be as new: pass everything on, and count from 1."""
+        with self._lock:
+            self.plan = lambda call: None
+            for counted in (self.calls, self.done, self._attempts, self._kept):
+                counted.clear()
+
     def next(self, method: str, path: str, span: str) -> str | None:
         """Count a request and say what is to happen to it."""
         path = re.sub("uploadId=[^&]*", "uploadId", path)  # a new one after each failure
