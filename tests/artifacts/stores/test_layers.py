@@ -1,4 +1,4 @@
-"""What stands on stores, on S3: builds that are cached, checkpoints, releases that verify."""
+"""What stands on stores, on S3: builds that are cached, checkpoints, the doctor's look."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from artifacts.checkpoints import CheckpointStore
 from artifacts.lineage import verify
 from artifacts.repository import Repository
 from artifacts.store import open_store
+from nanocode.cli import doctor
+from nanocode.cli.context import find_store
 from tests.artifacts.conftest import SOURCES, Workshop
 from tests.servers import Server
 
@@ -58,3 +60,16 @@ def test_checkpoints_are_saved_found_and_pruned(workshop: Workshop, tmp_path: Pa
     assert {path.name: path.read_text() for path in restored.iterdir()} == {"params": "p100", "shared": "same"}
     checkpoints.clear()
     assert checkpoints.latest() is None
+
+
+def test_the_doctor_looks_at_stores_of_every_kind(url: str) -> None:
+    said = doctor.check_store(lambda: find_store(url))
+    assert said.startswith(f"{url}: write, conditional create and replace, read and delete work")
+    assert list(open_store(url).list("")) == []
+
+
+def test_the_doctor_passes_on_what_is_wrong_with_a_bucket(s3: Server) -> None:
+    finding = doctor.try_out("store", lambda: doctor.check_store(lambda: find_store("s3://no-such-bucket/x")))
+    assert not finding.ok
+    assert "NoSuchBucket" in finding.detail
+    assert finding.cure
