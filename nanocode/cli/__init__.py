@@ -29,6 +29,7 @@ LazyGroup.lazy_commands = {
     "models": module_command("nanocode.cli.models:app"),
     "lineage": module_command("nanocode.cli.lineage:app"),
     "store": module_command("nanocode.cli.store:app"),
+    "data": module_command("nanocode.cli.data:app"),
     "agent": module_command("nanocode.cli.agent:agent"),
     "doctor": module_command("nanocode.cli.doctor:doctor"),
     "teacher": module_command("nanocode.cli.teacher:teacher"),
