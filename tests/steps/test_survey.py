@@ -84,14 +84,27 @@ def only(outlooks: list[Outlook], name: str) -> Outlook:
 
 
 @pytest.fixture(scope="module")
-def edited(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the code in which a module of DPO and its figures was edited."""
-    root = tmp_path_factory.mktemp("edited")
+def code(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two copies of the code: as it is, and with an edit in a module of DPO and its figures."""
+    original, edited = (tmp_path_factory.mktemp(name) for name in ("original", "edited"))
     for package in ("nanocode", "steps", "artifacts"):
-        shutil.copytree(ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
-    module = root / "nanocode" / "training" / "preference.py"
+        shutil.copytree(ROOT / package, original / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(original, edited, dirs_exist_ok=True)
+    module = edited / "nanocode" / "training" / "preference.py"
     module.write_text(module.read_text() + "\nEDITED = True\n")
-    return root
+    return original, edited
+
+
+@pytest.fixture
+def made(show: Callable[..., Any], code: tuple[Path, Path]) -> str:
+    """A whole run of the code as it is; its last record."""
+    return walk(show(Pretender, root=code[0]))
+
+
+@pytest.fixture
+def edited(code: tuple[Path, Path]) -> Path:
+    """The edited code."""
+    return code[1]
 
 
 def test_over_an_empty_store_everything_would_be_made_and_nothing_is_written(show) -> None:
@@ -155,8 +168,7 @@ def test_a_model_of_another_size_has_no_estimate_nor_has_what_is_made_of_it(show
     assert only(outlooks, "data-sft").state == "cached"
 
 
-def test_an_edited_module_is_named_in_every_stage_that_imports_it(show, edited: Path) -> None:
-    walk(show(Pretender))
+def test_an_edited_module_is_named_in_every_stage_that_imports_it(show, made: str, edited: Path) -> None:
     outlooks = survey(show(Survey, root=edited))
     touched = {outlook.name.partition("/")[2] for outlook in outlooks if outlook.explanation.code}
     assert touched == {"reference", "dpo", "evaluation-base", "evaluation-sft", "evaluation-dpo"}
@@ -165,19 +177,17 @@ def test_an_edited_module_is_named_in_every_stage_that_imports_it(show, edited: 
     assert "code nanocode.training.preference: changed" in only(outlooks, "dpo").reasons()
 
 
-def test_reuse_accepts_stages_one_after_the_other_and_the_rest_is_found(show, edited: Path) -> None:
-    record = walk(show(Pretender))
+def test_reuse_accepts_stages_one_after_the_other_and_the_rest_is_found(show, made: str, edited: Path) -> None:
     steps = {outlook.step for outlook in survey(show(Survey, root=edited)) if outlook.explanation.code}
     outlooks = survey(show(Survey, root=edited, reuse=frozenset(steps)))
     assert {outlook.state for outlook in outlooks} == {"cached", "reused"}
     assert {outlook.step for outlook in outlooks if outlook.state == "reused"} == steps
-    assert outlooks[-1].record == record
+    assert outlooks[-1].record == made
 
 
-def test_a_run_with_reuse_does_what_the_survey_said(show, edited: Path) -> None:
-    record = walk(show(Pretender))
+def test_a_run_with_reuse_does_what_the_survey_said(show, made: str, edited: Path) -> None:
     steps = frozenset(outlook.step for outlook in survey(show(Survey, root=edited)) if outlook.explanation.code)
-    assert walk(show(Pretender, root=edited, reuse=steps)) == record
+    assert walk(show(Pretender, root=edited, reuse=steps)) == made
 
 
 def test_reuse_across_a_changed_value_blocks_the_run_with_the_difference(show) -> None:
@@ -224,13 +234,12 @@ def test_another_environment_is_told_and_runs_nothing(show) -> None:
     assert only(outlooks, "base").devices == ("TPU v9",)
 
 
-def test_one_artifact_of_a_stage_may_be_reused(show, edited: Path) -> None:
-    walk(show(Pretender))
+def test_one_artifact_of_a_stage_may_be_reused(show, made: str, edited: Path) -> None:
     names = frozenset({"evaluation-base", "show/evaluation-sft", "reference"})
     outlooks = survey(show(Survey, root=edited, reuse=names))
-    made = {name: state for name, state in states(outlooks).items() if state != "cached"}
+    touched = {name: state for name, state in states(outlooks).items() if state != "cached"}
     reused = dict.fromkeys(("evaluation-base", "evaluation-sft", "reference"), "reused")
-    assert made == reused | {"dpo": "runs", "evaluation-dpo": "follows", "show": "follows"}
+    assert touched == reused | {"dpo": "runs", "evaluation-dpo": "follows", "show": "follows"}
 
 
 @pytest.mark.parametrize(
