@@ -12,10 +12,13 @@ from metaflow.cards import Markdown, Table, VegaChart
 
 from artifacts.store import open_store
 from flows.charts import interval_chart, training_charts
+from flows.examples import conversation_markdown
 from nanocode.config import StoreConfig
 from steps.pipeline import ROOT, Run
+from steps.pipeline.generated import generated
 
 DEFAULT_STORE = StoreConfig().url
+SIDES = ["chosen", "rejected"]
 _STAGES = ("base", "sft", "dpo")
 _FIGURES = (
     ("bits per byte, text", "bpb_text", "{:.3f}"),
@@ -37,15 +40,32 @@ def training(card: Any, run: Run, record: str) -> None:
     returns = [[str(each["step"]), each["fault"], str(each["skipped"])] for each in made.metrics.get("returns", [])]
     if returns:
         card.append(Table(returns, headers=["step", "fault", "batches left out"]))
-    card.append(Table([[key, str(value)] for key, value in sorted(made.cost.items())], headers=["cost", ""]))
+    card.append(_table(made.cost, "cost"))
 
 
-def data(card: Any, run: Run, conversations: str, pairs: str) -> None:
-    """What generation kept and dropped, by reason."""
-    for title, record in (("conversations", conversations), ("preference pairs", pairs)):
-        metrics = run.repository.provenances(record)[-1].metrics
-        card.append(Markdown(f"# {title}\nrecord `{record[:12]}`"))
-        card.append(Table([[key, str(value)] for key, value in sorted(metrics.items())], headers=["count", ""]))
+def data(card: Any, run: Run, conversations: str, pairs: str, instructions: Mapping[str, str]) -> None:
+    """What generation kept and dropped by reason, how the critic judged, what it cost, and pairs to look at."""
+    kinds = {"conversations": conversations, "preference pairs": pairs}
+    looked = {title: generated(run.repository, record) for title, record in kinds.items()}
+    for title, found in looked.items():
+        _counts(card, run, title, kinds[title])
+        for what, counts in found.counts.items():
+            card.append(_table(counts, what))
+        card.append(_table(found.cost, "cost"))
+    for name, record in instructions.items():
+        _counts(card, run, f"instruction set {name}", record)
+    card.append(Markdown("# Example pairs\nThe draft was rejected, its accepted revision chosen."))
+    for pair in looked["preference pairs"].examples:
+        card.append(Table([[Markdown(conversation_markdown(pair[side]["messages"])) for side in SIDES]], headers=SIDES))
+
+
+def _counts(card: Any, run: Run, title: str, record: str) -> None:
+    card.append(Markdown(f"# {title}\nrecord `{record[:12]}`"))
+    card.append(_table(run.repository.provenances(record)[-1].metrics, "count"))
+
+
+def _table(values: Mapping[str, Any], title: str) -> Table:
+    return Table([[key, str(value)] for key, value in sorted(values.items())], headers=[title, ""])
 
 
 def evaluation(card: Any, run: Run, records: Mapping[str, str]) -> None:

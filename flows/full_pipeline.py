@@ -125,7 +125,7 @@ class FullPipeline(FlowSpec):
         self.conversations = pipeline.gather_rollouts(self.run(), "sft", shards["sft"])
         self.pairs = pipeline.gather_rollouts(self.run(), "preference", shards["preference"])
         self.instructions = pipeline.convert_instructions(self.run(), self.tokenizer)
-        cards.data(current.card["data"], self.run(), self.conversations, self.pairs)
+        cards.data(current.card["data"], self.run(), self.conversations, self.pairs, self.instructions)
         self.next(self.sft)
 
     @card(type="blank", id="sft")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nanocode.cli.data_files import conversation_of, sides_of
+from nanocode.constitution.summary import CritiqueCounts
 from nanocode.conversation import Message, render
 from nanocode.data.deduplicate import Deduplicator, fingerprint
 from nanocode.tasks.converters.gates import words_of
@@ -32,7 +33,7 @@ class Figures:
 
     def __post_init__(self) -> None:
         self._deduplicator = Deduplicator(NEAR_THRESHOLD if self.near else 1.0)
-        self._tasks: set[str] = set()
+        self._critiques = CritiqueCounts()
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Count one row. Raises DataFileError for messages that are none."""
@@ -46,7 +47,10 @@ class Figures:
             self._measure(f"{side} turns".strip(), len(conversation))
             if side != "rejected":  # whose calls are those of the chosen side
                 self._add_words(conversation)
-        self._add_provenance(str(row.get("id")), row.get("provenance") or {})
+        self._critiques.add(row)
+        licence = (row.get("provenance") or {}).get("licence")
+        if licence is not None:
+            self._count("licences", str(licence))
 
     def to_json(self, report: Mapping[str, Any]) -> dict[str, Any]:
         """Plain JSON values; `report` is what the stage that wrote the file counted."""
@@ -56,7 +60,12 @@ class Figures:
         }
         counts = {name: dict(sorted(counter.items())) for name, counter in self.counts.items()}
         reported = {name: report[name] for name in _REPORTED if isinstance(report.get(name), dict)}
-        return {"rows": self.rows, "lengths": lengths, "counts": counts, "report": reported}
+        return {
+            "rows": self.rows,
+            "lengths": lengths,
+            "counts": counts | self._critiques.to_json(),
+            "report": reported,
+        }
 
     def _add_words(self, conversation: Sequence[Message]) -> None:
         for message in conversation:
@@ -65,21 +74,6 @@ class Figures:
         kind = self._deduplicator.check(fingerprint(words_of(conversation), self.near))
         if kind is not None:
             self._count("duplicates", kind)
-
-    def _add_provenance(self, row_id: str, provenance: Mapping[str, Any]) -> None:
-        """Scores of a task once, however many rows it gave."""
-        if provenance.get("licence") is not None:
-            self._count("licences", str(provenance["licence"]))
-        critiques = provenance.get("critiques") or []
-        task = str(provenance.get("task", row_id))
-        if not critiques or task in self._tasks:
-            return
-        self._tasks.add(task)
-        self._count("accepted at attempt", str(len(critiques)))
-        for critique in critiques:
-            self._count("scores", "unscored" if critique.get("score") is None else str(critique["score"]))
-            for principle in critique.get("violations", ()):
-                self._count("violated principles", str(principle))
 
     def _count(self, what: str, value: str) -> None:
         self.counts.setdefault(what, Counter())[value] += 1
