@@ -36,11 +36,6 @@ class Explanation:
     inputs: tuple[Difference, ...] = ()
     modules: tuple[Difference, ...] = ()
 
-    @property
-    def in_code_alone(self) -> bool:
-        """Whether there is such a key, and its config and inputs are those asked for."""
-        return self.against is not None and self.code and not self.config and not self.inputs
-
     def lines(self, in_short: bool = False) -> list[str]:
         """One line for every field; `in_short`, one for all edited modules."""
         if self.against is None:
@@ -78,8 +73,8 @@ class KeyIndex:
     def nearest(self, payload: Mapping[str, Any], name: str = "") -> Key | None:
         """The committed key of the payload's step that differs from it in the fewest fields.
 
-        Of equally near ones those whose record has that `name` come first, then the newest. Inputs that are not known
-        yet (None in place of a content digest) count as the same.
+        Of equally near ones (`MAX_TIES` are looked at) those whose record has that `name` come first, then the newest.
+        Inputs that are not known yet (None in place of a content digest) count as the same.
         """
         scored = [(_distance(key.payload, payload), key) for key in self.of_step(payload["step"])]
         least = min((distance for distance, _ in scored), default=0)

@@ -37,7 +37,6 @@ def test_a_stage_that_was_never_made_has_no_nearest_key(workshop):
     explanation, found = asked(workshop, train_stage(workshop.data()))
     assert found is None
     assert explanation.lines() == ["nothing of this stage was made before"]
-    assert not explanation.in_code_alone
 
 
 def test_a_committed_key_is_its_own_nearest_without_a_difference(workshop):
@@ -46,7 +45,6 @@ def test_a_committed_key_is_its_own_nearest_without_a_difference(workshop):
     explanation, found = asked(workshop, train_stage(data))
     assert found is not None and found.record == trained.record_digest
     assert explanation.lines() == []
-    assert not explanation.in_code_alone
 
 
 def test_a_changed_value_is_named_by_its_path(workshop):
@@ -63,7 +61,7 @@ def test_an_edited_module_is_named_and_nothing_else(workshop):
     workshop.write("nanocode/optimizer.py", "from nanocode import server\nRATE = 0.2\n")
     explanation, _ = asked(workshop, train_stage(data))
     assert explanation.lines() == ["code nanocode.optimizer: changed", "code nanocode.server: newly imported"]
-    assert explanation.in_code_alone
+    assert explanation.code and not explanation.config and not explanation.inputs
 
 
 def test_other_content_is_named_by_its_role(workshop):
