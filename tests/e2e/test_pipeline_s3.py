@@ -76,9 +76,11 @@ def test_another_machine_with_the_same_bucket_finds_everything_made(server: Serv
     )
     assert (verdict["ok"], verdict["faults"]) == (True, [])
     assert not (machines[1] / ".nanocode" / "store").exists()
-    # Metaflow's own state is in the bucket: the second machine can look at the first one's cards.
-    listed = finish([*flow[:2], "card", "list", f"{run_of(first)}/evaluate"], machines[1], server)
-    assert listed.status == 0, listed.output
+    # Metaflow's own state is in the bucket, too.
+    resumed = finish([*flow[:2], "resume", "evaluate", "--origin-run-id", run_of(first)], machines[1], server)
+    assert resumed.status == 0, resumed.output
+    assert resumed.stages("cached") == ["evaluate", "evaluate", "release"]
+    assert resumed.stages("made") == []
 
 
 def run_of(finished: Finished) -> str:
