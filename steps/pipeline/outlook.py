@@ -54,6 +54,7 @@ class Outlook:
 
     `environment` says where this environment differs from the one that made the record that was found or compared
     with; that never makes a stage run. `devices` are those that it was made on. `obstacle`: why a run would end here.
+    `saved_step`: the checkpoint that an interrupted making left to go on from.
     """
 
     step: str
@@ -66,6 +67,7 @@ class Outlook:
     environment: tuple[Difference, ...] = ()
     devices: tuple[str, ...] = ()
     obstacle: str = ""
+    saved_step: int | None = None
 
     @property
     def would_be_made(self) -> bool:
@@ -80,9 +82,10 @@ class Outlook:
             return [self.obstacle]
         own = self.explanation.lines(in_short)
         if self.state == "runs" and not own:
-            return ["its record is there, and its files are not whole"]
+            own = ["its record is there, and its files are not whole"]
         waits = listed([*(self.waits_for or {}).values()])
-        return own + ([f"made again before it: {waits}"] if waits else [])
+        saved = [] if self.saved_step is None else [f"goes on from its checkpoint at {self.saved_step:,}"]
+        return own + ([f"made again before it: {waits}"] if waits else []) + saved
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -97,6 +100,7 @@ class Outlook:
             "expected": asdict(self.expected) if self.expected else None,
             "environment": [each.to_json() for each in self.environment],
             "devices": list(self.devices),
+            "saved_step": self.saved_step,
         }
 
 

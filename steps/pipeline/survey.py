@@ -15,6 +15,7 @@ from typing import Any
 
 from artifacts.build import Produce, Stage
 from artifacts.canonical import digest
+from artifacts.checkpoints import CheckpointStore
 from artifacts.environment import environment
 from artifacts.explain import Explanation, KeyIndex, environment_differences, explain
 from artifacts.fingerprint import FIRST_PARTY, code_fingerprint
@@ -79,6 +80,7 @@ class Survey(Run):
         made = self._made(explanation)
         before = {role: self._to_come[each] for role, each in waits_for.items()}
         # What an input takes and how large it comes out go together: unknown there, unknown here.
+        saved = CheckpointStore(self.repository.store, digest(payload)).latest() if not waits_for else None
         is_known = made is not None and all(each.expected is not None for each in before.values())
         return Outlook(
             stage.step,
@@ -88,6 +90,7 @@ class Survey(Run):
             explanation,
             {role: each.name for role, each in before.items()},
             expected(made, explanation.config) if made is not None and is_known else None,
+            saved_step=saved.step if saved is not None else None,
             **(self._circumstances(made.record) if made is not None else {}),
         )
 

@@ -217,6 +217,26 @@ def test_lost_files_are_told_from_a_change(show) -> None:
     assert (outlook.state, outlook.reasons()) == ("runs", ["its record is there, and its files are not whole"])
 
 
+def test_an_interrupted_stage_says_from_where_it_goes_on(show, tmp_path: Path) -> None:
+    class Killed(Pretender):
+        def make(self, stage: Stage, produce: Produce) -> str:
+            if stage.step != "pretrain":
+                return super().make(stage, produce)
+
+            def save_and_die(making: Build) -> None:
+                (making.output / "state").write_text("so far")
+                making.checkpoints.save(120, making.output, {})
+                raise KeyboardInterrupt
+
+            return Run.make(self, stage, save_and_die)
+
+    with pytest.raises(KeyboardInterrupt):
+        walk(show(Killed))
+    outlook = only(survey(show(Survey)), "base")
+    assert (outlook.state, outlook.saved_step) == ("runs", 120)
+    assert outlook.reasons()[-1] == "goes on from its checkpoint at 120"
+
+
 def test_another_environment_is_told_and_runs_nothing(show) -> None:
     class Elsewhere(Pretender):
         def make(self, stage: Stage, produce: Produce) -> str:
