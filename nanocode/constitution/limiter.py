@@ -1,9 +1,10 @@
 """How many requests an endpoint gets at once: more while it copes, fewer when it says that it is too much.
 
 Additive increase, multiplicative decrease, as TCP does (Jacobson, "Congestion avoidance and control", 1988): before the
-first complaint each success adds one, so that the limit doubles with every round; after it, every `SUCCESSES_PER_STEP`
-successes add one, and beyond the limit at which the endpoint complained last, ten times as many. A complaint takes a
-quarter off. Requests that were under way when the limit was cut complain about the old limit: they do not cut it again.
+first complaint each success adds one, so that the limit doubles with every round; after it, every round of answers adds
+one (or every `SUCCESSES_PER_STEP` answers, if those are fewer), and from the limit at which the endpoint complained
+last, ten rounds. A complaint takes a quarter off. Requests that were under way when the limit was cut complain about
+the old limit: they do not cut it again.
 """
 
 from __future__ import annotations
@@ -98,7 +99,8 @@ class Limiter:
     def _successes_wanted(self) -> int:
         if self._ceiling is None:
             return 1
-        return SUCCESSES_PER_STEP * (1 if self.limit < self._ceiling - 1 else SLOWER_BEYOND_CEILING)
+        round_trip = min(self.limit, SUCCESSES_PER_STEP)
+        return round_trip * (1 if self.limit < self._ceiling - 1 else SLOWER_BEYOND_CEILING)
 
     async def _place(self) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

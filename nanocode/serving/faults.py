@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 FAULTS = ("429", "500", "error-in-200", "null", "timeout", "torn", "slow", "reset")
-RETRY_AFTER_SECONDS = 1
 BILL_PATH = "/v1/_bill"
 COMPLETIONS_PATH = "/v1/chat/completions"
 _SLOW_CHUNKS = 10
@@ -45,6 +44,7 @@ class Behaviour:
     latency_seconds: float = 0.0
     hang_seconds: float = 60.0
     slow_seconds: float = 2.0
+    retry_after_seconds: float = 1.0
     requests_per_second: float | None = None
     tokens_per_second: float | None = None
 
@@ -134,14 +134,14 @@ class Unreliable:
         key = dict(scope["headers"]).get(b"idempotency-key", digest.encode()).decode("latin-1")
         if not self._limit.admits(len(body.split())):
             self.bill.add(key, "refused")
-            await _refuse(send, 429, "rate limit reached")
+            await self._refuse(send, 429, "rate limit reached")
             return
         fault = self._behaviour.fault(digest, self.bill.attempts(key))
         if self._behaviour.latency_seconds:
             await asyncio.sleep(self._behaviour.latency_seconds)
         if fault in ("429", "500", "error-in-200"):
             self.bill.add(key, "refused")
-            await _refuse(send, 200 if fault == "error-in-200" else int(fault), f"injected: {fault}")
+            await self._refuse(send, 200 if fault == "error-in-200" else int(fault), f"injected: {fault}")
             return
         status, headers, content = await self._answer(scope, body)
         if status != 200:
@@ -150,6 +150,14 @@ class Unreliable:
             return
         self.bill.add(key, "delivered" if fault in (None, "slow") else "lost")
         await self._deliver(fault, scope, send, headers, content)
+
+    async def _refuse(self, send: Send, status: int, message: str) -> None:
+        error: dict[str, Any] = {"message": message, "type": "injected", "code": 429 if status == 200 else status}
+        body: dict[str, Any] = {"error": error} | ({"choices": None} if status == 200 else {})
+        headers = [(b"content-type", b"application/json")]
+        if status == 429:
+            headers.append((b"retry-after", f"{self._behaviour.retry_after_seconds:g}".encode()))
+        await _reply(send, status, json.dumps(body).encode(), headers)
 
     async def _deliver(
         self, fault: str | None, scope: Scope, send: Send, headers: list[tuple[bytes, bytes]], content: bytes
@@ -201,14 +209,6 @@ async def _whole(receive: Receive) -> bytes:
         parts.append(message.get("body", b""))
         if not message.get("more_body"):
             return b"".join(parts)
-
-
-async def _refuse(send: Send, status: int, message: str) -> None:
-    error = {"error": {"message": message, "type": "injected", "code": 429 if status == 200 else status}}
-    headers = [(b"content-type", b"application/json")]
-    if status == 429:
-        headers.append((b"retry-after", str(RETRY_AFTER_SECONDS).encode()))
-    await _reply(send, status, json.dumps(error | ({"choices": None} if status == 200 else {})).encode(), headers)
 
 
 async def _reply(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]] | None = None) -> None:

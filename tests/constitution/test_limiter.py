@@ -122,15 +122,23 @@ def test_only_the_first_complaint_of_a_burst_cuts():
 def test_the_limit_comes_back_step_by_step_and_slowly_beyond_where_it_was_too_much():
     async def main(clock):
         tested = limiter(64, clock)
+        tested.limit = 40
         tested.complained(await tested.acquire())
+        assert tested.limit == 30
         grown = {}
-        for success in range(1, 40 * SUCCESSES_PER_STEP):
+        for success in range(1, 60 * SUCCESSES_PER_STEP):
             before = tested.limit
             tested.succeeded()
             if tested.limit > before:
                 grown[tested.limit] = success
-        steps = [grown[7], grown[8] - grown[7], grown[9] - grown[8]]
-        assert steps == [SUCCESSES_PER_STEP, 10 * SUCCESSES_PER_STEP, 10 * SUCCESSES_PER_STEP]
+        steps = [grown[limit] - grown.get(limit - 1, 0) for limit in range(31, 43)]
+        assert steps == [SUCCESSES_PER_STEP] * 9 + [10 * SUCCESSES_PER_STEP] * 3
+        small = limiter(64, clock)
+        small.complained(await small.acquire())
+        for _ in range(6):
+            assert small.limit == 6, "less than a round of answers"
+            small.succeeded()
+        assert small.limit == 7
 
     run_virtually(main)
 

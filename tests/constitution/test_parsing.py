@@ -19,6 +19,8 @@ TEXT = json.dumps(REPLY)
         f"```\n{TEXT}\n```",
         f"Here is my judgement: {TEXT} I hope it is fair {{sic}}.",
         f"\n\n  {TEXT}\n",
+        f"The f-string {{name}} and the set {{1, 2}} are fine. {TEXT}",
+        f'One might say {{"score": 5}}, but:\n```json\n{TEXT}\n```',
         json.dumps(REPLY | {"confidence": 0.9}),
     ],
 )
@@ -35,6 +37,8 @@ def test_a_readable_reply_is_read_wherever_it_stands(text):
         TEXT[: len(TEXT) // 2],
         TEXT.replace('"', "'"),
         f"[{TEXT[:10]}",
+        f'{{"judgement": {TEXT}, "and',
+        f'```json\n{{"judgement": {TEXT}, "and\n```',
         "4",
         "null",
         *(json.dumps(REPLY | {"score": score}) for score in ("4", "4/5", 0, 6, -1, 4.5, 4.0, None, True, [4])),
