@@ -123,7 +123,9 @@ class Looker:
             try:
                 self._records[digest] = self.repository.read_record(digest)
             except ArtifactError as error:
-                unreadable[digest] = str(error)
+                # One that is gone by now was swept by another collection.
+                if self.repository.store.size(record_name(digest)) is not None:
+                    unreadable[digest] = str(error)
 
         parallel(read, [digest for digest in digests if digest not in self._records], READERS)
         return {digest: self._records[digest] for digest in digests if digest in self._records}, unreadable

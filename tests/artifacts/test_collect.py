@@ -58,11 +58,10 @@ def chain(workshop) -> tuple[Built, Built, Built]:
 def test_a_release_keeps_all_that_it_was_made_of_and_the_rest_goes(workshop, chain):
     data, kept, gone = chain
     publish(workshop.repository, "nano", kept.record_digest, {}, DATE)
+    names_of_gone = names_of(workshop, gone)
     before = set(everything(workshop))
     deleted = collect(workshop)
-    assert before - set(everything(workshop)) == names_of(workshop, kept) ^ names_of(workshop, kept) | set(
-        deleted.keys + deleted.records + deleted.provenance + deleted.blobs
-    )
+    assert before - set(everything(workshop)) == names_of_gone
     assert deleted.records == (record_name(gone.record_digest),)
     assert deleted.keys == (key_name(gone.key),)
     assert len(deleted.blobs) == len(deleted.provenance) == 1
@@ -285,6 +284,16 @@ def test_what_somebody_comes_to_need_between_finding_and_deleting_stays(workshop
     deleted = subject.sweep(found)
     assert record_name(model.record_digest) not in deleted.records
     assert verify(workshop.repository, model.record_digest) == []
+
+
+def test_two_collections_at_once_do_the_work_of_one(workshop, chain):
+    _, model, _ = chain
+    publish(workshop.repository, "nano", model.record_digest, {}, DATE)
+    with ThreadPoolExecutor(4) as pool:
+        swept = list(pool.map(lambda _: collect(workshop), range(4)))
+    assert len({name for each in swept for name in each.records}) == 1
+    assert verify(workshop.repository, model.record_digest) == []
+    assert collect(workshop).is_empty
 
 
 def test_a_writer_beside_many_collections_loses_nothing(workshop):
