@@ -18,6 +18,7 @@ from google.api_core.exceptions import GoogleAPICallError
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, RefreshError
 from google.cloud import storage
 from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
+from requests.adapters import HTTPAdapter
 from requests.exceptions import RequestException
 
 from artifacts.bucket_store import ABSENT, WRITER, BucketStore, Look, Refused, check_sha256
@@ -27,6 +28,7 @@ from artifacts.transfer import Transfers
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 30.0
+CONNECTIONS = 32
 
 _ERRORS = (GoogleAPICallError, RequestException, GoogleAuthError, DataCorruption, InvalidResponse)
 _MAY_PASS_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -61,7 +63,8 @@ class GcsStore(BucketStore):
         """The bucket, which is there: a missing one looks like a missing object to all requests but a listing."""
 
         def look() -> Any:
-            client = storage.Client()
+            client = storage.Client(project=None)  # objects need none
+            client._http.mount(client.api_endpoint, HTTPAdapter(pool_maxsize=CONNECTIONS))
             list(client.list_blobs(self.bucket, max_results=1, **self._once))
             return client.bucket(self.bucket)
 

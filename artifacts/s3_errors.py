@@ -10,6 +10,7 @@ from botocore.exceptions import (
     ParamValidationError,
     PartialCredentialsError,
     ProfileNotFound,
+    SSLError,
     TokenRetrievalError,
     UnauthorizedSSOTokenError,
 )
@@ -72,6 +73,8 @@ def reason(error: Exception, endpoint: str) -> str:
         return f"{_line(error)}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
     if isinstance(error, EndpointConnectionError):
         return f"nothing answers at {endpoint}: start the server, or correct AWS_ENDPOINT_URL"
+    if isinstance(error, SSLError):
+        return f"{_line(error)}: check http or https in AWS_ENDPOINT_URL, and AWS_CA_BUNDLE"
     if isinstance(error, ClientError):
         details = error.response.get("Error", {})
         said = " ".join(str(details.get("Message") or "").split()).rstrip(".") or f"status {status_of(error)}"

@@ -29,7 +29,7 @@ CONNECT_SECONDS = 5.0
 READ_SECONDS = 30.0
 
 _MISSING = frozenset({"NoSuchKey", "404"})
-_NOT_UNDERSTOOD = frozenset({400, 501})
+_NOT_UNDERSTOOD = frozenset({"NotImplemented", "InvalidArgument", "InvalidRequest"})
 
 _Result = TypeVar("_Result")
 
@@ -223,7 +223,7 @@ class S3Store(BucketStore):
             return all(BucketStore._put_if(self, key, b"probe", tag) is taken for tag, taken in attempts)
         except StoreError as error:
             cause = error.__cause__
-            if isinstance(cause, Exception) and status_of(cause) in _NOT_UNDERSTOOD:
+            if isinstance(cause, ClientError) and (status_of(cause) == 501 or code_of(cause) in _NOT_UNDERSTOOD):
                 return False
             raise
         finally:

@@ -22,6 +22,7 @@ CACHE_BYTES = 20_000_000_000
 MARKER = "store.json"
 SCHEMA = 1
 
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,221}")
 _PART = re.compile(r"[A-Za-z0-9_@=+,-][A-Za-z0-9_@=+,.-]*")
 
 
@@ -191,6 +192,8 @@ def _open_bucket(url: str, scheme: str, settings: StoreSettings, warn: Warn) -> 
     bucket, _, prefix = url.removeprefix(f"{scheme}://").rstrip("/").partition("/")
     if not url.startswith(f"{scheme}://") or not bucket:
         raise WrongStore(f"store {url!r} names no bucket: write {scheme}://BUCKET/PREFIX")
+    if not _BUCKET.fullmatch(bucket):
+        raise WrongStore(f"store {url!r}: bucket names have at least 3 letters, digits, dots and hyphens")
     if prefix:
         check_name(prefix)
     store: ObjectStore

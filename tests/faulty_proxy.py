@@ -24,6 +24,7 @@ REFUSALS = {
     "503": (503, "SlowDown"),
     "502": (502, "BadGateway"),
     "skewed": (403, "RequestTimeTooSkewed"),
+    "expired": (400, "ExpiredToken"),
 }
 FAULTS = (
     "500",  # InternalError

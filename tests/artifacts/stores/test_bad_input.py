@@ -66,6 +66,16 @@ def test_nothing_at_the_address(s3: Server, gcs: Server, monkeypatch: pytest.Mon
     refused(lambda: check_schema(GcsStore(gcs.bucket, "x", patience=AT_ONCE)), "Connection refused.*try again later")
 
 
+def test_https_where_http_is_spoken(s3: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.address.replace("http:", "https:"))
+    refused(lambda: check_schema(S3Store(s3.bucket, "x", patience=AT_ONCE)), "SSL.*check http or https in AWS_ENDPOINT")
+
+
+def test_a_profile_that_is_not_there(s3: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    refused(lambda: open_store(f"s3://{s3.bucket}/x"), r"profile \(nobody\) could not be found: check the AWS_")
+
+
 def test_a_clock_an_hour_ahead(s3: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """SeaweedFS, as S3, refuses requests whose signature is of another time."""
     ahead = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
@@ -74,10 +84,11 @@ def test_a_clock_an_hour_ahead(s3: Server, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
-    "url", ["s3:", "s3://", "s3:bucket", "s3:///x", "gs://", "s3://bucket/../x", "s3://bucket/a b"]
+    "url",
+    ["s3:", "s3://", "s3:bucket", "s3:///x", "gs://", "s3://bucket/../x", "s3://bucket/a b", "s3://ab/x", "s3://b@d/x"],
 )
 def test_urls_that_name_no_place(url: str) -> None:
-    refused(lambda: open_store(url), "names no bucket: write|object name")
+    refused(lambda: open_store(url), "names no bucket: write|object name|bucket names have")
 
 
 class _Careless(BaseHTTPRequestHandler):

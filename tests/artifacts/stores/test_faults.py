@@ -220,3 +220,16 @@ def test_a_wrong_clock_is_named(store: S3Store, proxy: Proxy, s3: Server) -> Non
     with pytest.raises(StoreError, match=r"RequestTimeTooSkewed .*clock is wrong: set it"):
         open_store(store.url)
     assert [call.path.rpartition("/")[2] for call in proxy.calls[-1:]] == [MARKER]
+
+
+def test_credentials_that_expire_at_the_first_write_are_not_taken_for_a_poor_server(
+    proxy: Proxy, s3: Server, place: str
+) -> None:
+    store = open_store(f"s3://{s3.bucket}/{place}")
+    proxy.plan = lambda call: "expired" if call.method == "PUT" else None
+    with pytest.raises(StoreError, match=r"ExpiredToken .*: the session is over: get new credentials") as caught:
+        store.put_bytes("a", b"")
+    assert "conditional" not in str(caught.value)
+    proxy.plan = lambda call: None
+    store.put_bytes("a", b"")
+    assert list(store.list("")) == ["a"]
