@@ -1,9 +1,9 @@
 """What a run would do, without doing it: the stages go through their own functions, and `make` only looks things up.
 
 A stage whose key has a record is `cached`. One without `runs`, and what needs its output `follows`: without reasons of
-its own it is made only if that comes out different from before. A stage is `blocked` when the run would end there: its raw source cannot be read, or
-nothing can be reused as asked. Nothing is read but keys, records and the listings of raw sources; no accelerator,
-sandbox or endpoint is touched.
+its own it is made only if that comes out different from before. A stage is `blocked` when the run would end there: its
+raw source cannot be read, or nothing can be reused as asked. Nothing is read but keys, records and the listings of raw
+sources; no accelerator, sandbox or endpoint is touched.
 """
 
 from __future__ import annotations
