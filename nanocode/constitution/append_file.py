@@ -26,7 +26,7 @@ class LedgerError(RuntimeError):
     """A ledger that cannot be used. The message is one line: what, where, and the cure."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where a record's line lies, in bytes."""
 
