@@ -10,7 +10,7 @@ from artifacts.export.lineage import Lineage, Part
 from nanocode.constitution.prompts import PARTS, RULES_MODEL
 
 MODELS = ("model", "release")
-DATA = ("shards", "conversations", "pairs")
+DATA = ("shards", "conversations", "pairs", "instructions")
 _RATE = {"rate", "low", "high", "n"}
 _ROWS = {
     "shards": lambda metrics: metrics.get("kept", {}).get("documents"),
@@ -18,6 +18,7 @@ _ROWS = {
     "plan": lambda metrics: metrics.get("rows"),
     "conversations": lambda metrics: sum(metrics.get("conversations", {}).values()) or None,
     "pairs": lambda metrics: metrics.get("pairs"),
+    "instructions": lambda metrics: metrics.get("kept"),
     "rollouts": lambda metrics: metrics.get("tasks"),
     "log_probs": lambda metrics: metrics.get("pairs"),
 }
@@ -30,8 +31,8 @@ def rows(part: Part) -> int | None:
 
 
 def licences(part: Part) -> list[str]:
-    """The licences of the documents that a shard artifact kept."""
-    return sorted(part.metrics.get("licences", {})) if part.record.kind == "shards" else []
+    """The licences of what an artifact of shards or of converted instructions kept."""
+    return sorted(part.metrics.get("licences", {})) if part.record.kind in ("shards", "instructions") else []
 
 
 def teachers(lineage: Lineage) -> dict[str, str]:
@@ -98,8 +99,10 @@ def limitations(lineage: Lineage) -> list[str]:
         found.append(f"It reads {model['context_tokens']:,} tokens at most, prompt and reply together.")
     rules = taught_by_rules(lineage)
     if rules:
+        names = sorted(part.record.name for part in lineage.parts.values() if part.record.kind == "instructions")
+        besides = f", but for {', '.join(names)}," if names else ""
         found.append(
-            "What it was taught after pretraining was written by rules, not by a language model "
+            f"What it was taught after pretraining{besides} was written by rules, not by a language model "
             f"({', '.join(rules)}), in procedural tasks."
         )
     if evaluation:

@@ -36,6 +36,7 @@ def model_card(lineage: Lineage, costs: Sequence[StageCost], found: Environments
         ("", _what(lineage)),
         ("Results", _results(lineage)),
         ("Data", _data(lineage)),
+        ("Instruction sets", _instructions(lineage)),
         ("Data that was generated", _generated(lineage)),
         ("Training", _training(lineage)),
         ("Environment", _environment(lineage, found)),
@@ -129,6 +130,24 @@ def _data(lineage: Lineage) -> Iterator[str]:
             told = ", ".join(f"{name} {count:,} ({actions.get(name, '?')})" for name, count in sorted(found.items()))
             yield ""
             yield f"Personal data and secrets found in {part.metrics.get('source')}: {told}."
+
+
+def _instructions(lineage: Lineage) -> Iterator[str]:
+    rows = [
+        [
+            str(part.metrics.get("source", part.record.name)),
+            str(part.metrics.get("kind", "")),
+            f"{part.metrics.get('rows', 0):,}",
+            f"{meaning.rows(part) or 0:,}",
+            _counts(part.metrics.get("licences", {})),
+            _counts(part.metrics.get("dropped", {})) or "none",
+        ]
+        for part in _parts(lineage, "instructions")
+    ]
+    yield from _table(["set", "kind", "rows", "conversations", "licences", "dropped, by reason"], rows)
+    if rows:
+        yield ""
+        yield "Written by others, not under the constitution; their tool calls were executed, and no result is made up."
 
 
 def _generated(lineage: Lineage) -> Iterator[str]:

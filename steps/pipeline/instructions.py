@@ -48,7 +48,7 @@ def convert_set(run: Run, source: InstructionSource, tokenizer: str) -> str:
     return run.make(
         Stage(
             "convert_instructions",
-            "conversations",
+            "instructions",
             run.name(f"instructions-{source.name}"),
             "steps.convert_instructions",
             {

@@ -33,7 +33,7 @@ def stages_of(config: Config) -> list[Stage]:
     def conversations(run: Run, source: InstructionSource, tokenizer: str) -> str:
         inputs = {"tokenizer": tokenizer}
         name = run.name(f"instructions-{source.name}")
-        return run.make(Stage("convert_instructions", "conversations", name, "", {}, inputs), lambda making: None)
+        return run.make(Stage("convert_instructions", "instructions", name, "", {}, inputs), lambda making: None)
 
     roll = _Roll(config, Repository(None), RunInfo("", "", ""))  # type: ignore[arg-type]  # asked for nothing
     walk(roll, shards, conversations)

@@ -54,13 +54,17 @@ def store(tmp_path: Path) -> SimpleNamespace:
     teachers = {"generator": endpoint, "critic": endpoint, "reviser": endpoint}
     pairs = make("gather_rollouts", "pairs", "nano/data-preference", {"constitution": teachers},
                  {"tasks": 8, "kept": 7, "dropped": {"loop": 1}, "gate": {"kept": 7}, "pairs": 7})  # fmt: skip
+    sets = make("convert_instructions", "instructions", "nano/instructions-oss", {},
+                {"source": "oss", "kind": "self_oss_instruct", "rows": 9, "kept": 5, "licences": {"ODC-By-1.0": 5},
+                 "dropped": {"no code block": 4}})  # fmt: skip
     shape = {"depth": 4, "width": 128, "heads": 2, "context_tokens": 256, "recipe": "nanochat"}
     trained = {"steps": 60, "tokens": 1234, "curve": [{"loss": 4.5}], "returns": []}
     held = {"device_seconds": 3600.0, "usd": 2.0, "tokens_trained": 1234}
     base = make(
         "pretrain", "model", "nano/base", {"model": shape, "weights": {"docs": 1.0}}, trained, held, data=shards
     )
-    dpo = make("dpo", "model", "nano/dpo", {"dpo": {"batch_pairs": 16}}, trained, model=base, pairs=pairs)
+    dpo = make("dpo", "model", "nano/dpo", {"dpo": {"batch_pairs": 16}}, trained, model=base, pairs=pairs,
+               instructions=sets)  # fmt: skip
     config = {"evaluation": {"tasks": 10}}
     first = make("evaluate", "evaluation", "nano/evaluation-base", config, evaluation(0, 2.0), model=base)
     last = make("evaluate", "evaluation", "nano/evaluation-dpo", config, evaluation(7, 3.0), model=dpo)
@@ -101,6 +105,18 @@ def test_the_card_shows_the_data_with_licences_and_what_was_dropped_and_no_name_
     assert "| docs | files | text | 12 | 3,456 | My \\| &lt;own> 1, PSF-2.0 11 | 1.0 | empty 3 |" in text
     assert "Personal data and secrets found in docs: email 4 (redact)." in text
     assert "| nano/data-preference | 8 | 7 | loop 1 | kept 7 | 7 |" in text
+
+
+def test_an_instruction_set_is_told_apart_from_what_the_rules_taught(run):
+    text = card(run)
+    assert "| oss | self_oss_instruct | 9 | 5 | ODC-By-1.0 5 | no code block 4 |" in text
+    assert "What it was taught after pretraining, but for nano/instructions-oss, was written by rules" in text
+    pytest.importorskip("cyclonedx")
+    bom = json.loads(run("nano", "--format", "cyclonedx")[1])
+    (part,) = [each for each in bom["components"] if each["name"] == "nano/instructions-oss"]
+    assert part["licenses"] == [{"license": {"id": "ODC-By-1.0"}}]
+    facts = {each["name"]: each["value"] for each in part["properties"]}
+    assert facts["nanocode:rows"] == "5" and "nanocode:taught_by" not in facts
 
 
 def test_the_card_labels_what_rules_taught(run):
