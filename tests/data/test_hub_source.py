@@ -173,9 +173,12 @@ TORN = ["", "", "", "torn", "", "", "torn"]
 def test_a_stream_goes_on_after_any_block_and_after_a_fault_as_if_it_had_not_stopped(
     hub: tuple[type[Hub], str], tmp_path: Path
 ) -> None:
-    """One process for both: most of the time goes into importing the library."""
-    requests = [(LICENSED, after, []) for after in (0, *STARTS)] + [(LICENSED, 0, TORN)]
-    whole, *rests, broken = read(hub[1], tmp_path, *requests)
+    """One process for all: most of the time goes into importing the library."""
+    requests = [(LICENSED, after, []) for after in (0, *STARTS)] + [
+        (LICENSED, 0, TORN),
+        (source(text_column="*"), 0, []),
+    ]
+    whole, *rests, broken, starred = read(hub[1], tmp_path, *requests)
     rows = rows_of(whole)
     assert whole["error"] is None and len(rows) == SHARDS * ROWS == len({text for _, text, _, _ in rows})
     assert sorted(int(origin.partition("#")[2]) for origin, *_ in rows) == list(range(SHARDS * ROWS))
@@ -184,6 +187,9 @@ def test_a_stream_goes_on_after_any_block_and_after_a_fault_as_if_it_had_not_sto
     assert {(licence, fault) for _, _, licence, fault in rows} == {("MIT", None), ("GPL-3.0", "licence_not_allowed")}
     assert [rows_of(rest) for rest in rests] == [rows_of(whole, after) for after in STARTS]
     assert (rows_of(broken), broken["error"], broken["faults_left"]) == (rows, None, [])
+    tables = {origin: json.loads(row) for origin, row, _, _ in rows_of(starred)}
+    assert {origin: table["text"] for origin, table in tables.items()} == {origin: text for origin, text, _, _ in rows}
+    assert {tuple(table) for table in tables.values()} == {("text", "licences")}
     assert 1 <= len(broken["pauses"]) <= TORN.count("torn"), "two files torn at once cost one attempt"
 
 
