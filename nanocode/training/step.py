@@ -11,6 +11,7 @@ import optax
 from flax import nnx
 from jax.sharding import Mesh
 
+from nanocode.model.gpt import GPT
 from nanocode.model.parameters import parameters_of, with_parameters
 from nanocode.training.accumulation import accumulated, part_count
 from nanocode.training.gathering import gathered
@@ -56,7 +57,7 @@ def _fresh(parameters: Any, optimizer: optax.GradientTransformation) -> TrainSta
 
 
 def make_step(
-    model: nnx.Module,
+    model: GPT,
     loss: Loss,
     optimizer: optax.GradientTransformation,
     mesh: Mesh | None = None,
