@@ -81,6 +81,7 @@ def test_an_answer_comes_back_with_its_usage_and_is_asked_for_once(fake_endpoint
         asker = Asker(path, fake.base_url)
         first, again = asker.ask(), asker.ask()
     assert first == again
+    assert fake.headers[0]["idempotency-key"] == first.key
     assert (first.message.content, first.model) == ("hello", "fake-1")
     assert (first.prompt_tokens, first.completion_tokens) == (3, 2)
     assert len(fake.seen) == 1
