@@ -10,10 +10,13 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import urlsplit
+
+import pytest
 
 HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length", "expect"})
 ERROR = "<?xml version='1.0'?><Error><Code>{code}</Code><Message>the proxy says so</Message></Error>"
@@ -38,6 +41,11 @@ FAULTS = (
     "truncated",  # half an answer that claims to be whole
     "stall",  # half an answer, then silence
 )
+
+
+def some_slow(faults: Iterable[str], fast: Iterable[str]) -> list[Any]:
+    """Parameters of a test, those that are not `fast` left to `make test-slow`."""
+    return [fault if fault in fast else pytest.param(fault, marks=pytest.mark.slow) for fault in faults]
 
 
 @dataclass(frozen=True)
