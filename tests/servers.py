@@ -72,8 +72,8 @@ def fake_gcs(folder: Path) -> Iterator[Server]:
 
 
 def free_port(*offsets: int) -> int:
-    """A port that is free, and so are those at these distances."""
-    for base in range(21_000 + os.getpid() % 97, 29_000, 97):
+    """A port that is free, and so are those at these distances. Processes that start together look at others first."""
+    for base in range(21_000 + os.getpid() * 7 % 97, 29_000, 97):
         try:
             for offset in (0, *offsets):
                 with socket.socket() as probe:
