@@ -79,7 +79,7 @@ class BucketStore(ABC):
         return self._put_if(self._key(name), data, ABSENT)
 
     def put_if_tag(self, name: str, data: bytes, tag: str) -> bool:
-        return self._put_if(self._key(name), data, tag)
+        return tag != ABSENT and self._put_if(self._key(name), data, tag)
 
     def read(self, name: str) -> bytes:
         return self.read_tagged(name)[0]

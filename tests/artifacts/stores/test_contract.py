@@ -151,7 +151,9 @@ def test_of_eight_who_replace_what_they_read_exactly_one_does(store: ObjectStore
 
 
 def test_nothing_is_replaced_that_changed_or_is_gone(store: ObjectStore) -> None:
+    assert not store.put_if_tag("lease", b"mine", "")
     store.put_bytes("lease", b"first")
+    assert not store.put_if_tag("lease", b"mine", "")
     _, tag = store.read_tagged("lease")
     store.put_bytes("lease", b"second")
     assert not store.put_if_tag("lease", b"mine", tag)
