@@ -155,7 +155,7 @@ class _Stage:
             if isinstance(outcome, Dropped):
                 self._tally.drop(outcome.row.origin, outcome.reason, outcome.detail)
                 continue
-            refused, rendered = self._gates.judge(outcome.messages)
+            refused, rendered = self._gates.judge(outcome.messages, outcome.plan.files.values())
             if refused is not None or rendered is None:
                 self._tally.drop(outcome.row.origin, str(refused))
                 continue

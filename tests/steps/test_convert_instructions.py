@@ -269,3 +269,20 @@ def test_a_set_is_in_one_place(changes: dict[str, Any], message: str, tmp_path: 
     values = {"name": "x", "kind": "messages", "licence": "MIT", "glob": "*.jsonl", **changes}
     with pytest.raises(ValidationError, match=message):
         InstructionSource.model_validate({key: value for key, value in values.items() if value is not None})
+
+
+def test_a_leak_in_the_code_that_is_only_read_is_found(tokenizer: Path, tmp_path: Path) -> None:
+    leak = "".join(f"    {name} = numbers[{place}]\n" for place, name in enumerate(NAMES[:9]))
+    before = f"def pick(numbers):\n{leak}    return apple\n"
+    after = before.replace("return apple", "return banana")
+    row = {"instruction": f"Fix it.\n```python\n{before}```", "output": f"```python\n{after}```"}
+    path = write_jsonl(tmp_path / "x.jsonl", [row])
+    chosen = source(path, kind="evol_codealpaca")
+    report, _ = run(chosen, tokenizer, tmp_path / "out")
+    assert report["variants"] == {"change": 1}
+    (tmp_path / "evaluation.txt").write_text(leak)
+    digest = items_digest([EvaluationItem("leaky/evaluation.txt#0", leak)])
+    sets = [{"name": "leaky", "glob": str(tmp_path / "evaluation.txt"), "sha256": digest}]
+    decontamination = DecontaminationConfig.model_validate({"sets": sets})
+    with pytest.raises(stage.NoInstructions, match="contaminated"):
+        run(chosen, tokenizer, tmp_path / "out", decontamination=decontamination)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from nanocode.conversation import Conversation, Message, Rendered, render
 from nanocode.data.decontaminate import OverlapIndex
@@ -33,10 +33,13 @@ class Gates:
         self._deduplicator = Deduplicator(near_duplicate_threshold)
         self.touched: Counter[str] = Counter()
 
-    def judge(self, conversation: Conversation) -> tuple[str | None, Rendered | None]:
-        """The reason to drop it, else None and the conversation as it is trained on."""
+    def judge(self, conversation: Conversation, files: Iterable[str] = ()) -> tuple[str | None, Rendered | None]:
+        """The reason to drop it, else None and the conversation as it is trained on.
+
+        `files` are the texts of the workspace at the start: tools show them, under line numbers that hide a leak.
+        """
         text = words_of(conversation)
-        if self._is_contaminated(text):
+        if self._is_contaminated("\n".join([text, *files])):
             return CONTAMINATED, None
         rendered = render(conversation, self._tokenizer)
         if len(rendered.ids) > self._context_tokens:

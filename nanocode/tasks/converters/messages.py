@@ -70,7 +70,7 @@ def _turns(entries: Sequence[Mapping[str, Any]]) -> tuple[list[Message], frozens
     for entry in entries:
         role = entry.get("role")
         if role in _RESULT_ROLES:
-            name = _answered(entry, awaited, order)
+            name = _answered(entry, order)
             if _failed(_content(entry)):
                 failed.add(awaited[name])
             order.remove(name)
@@ -93,14 +93,14 @@ def _turns(entries: Sequence[Mapping[str, Any]]) -> tuple[list[Message], frozens
     return turns, frozenset(failed)
 
 
-def _answered(entry: Mapping[str, Any], awaited: Mapping[str, int], order: Sequence[str]) -> str:
+def _answered(entry: Mapping[str, Any], order: Sequence[str]) -> str:
     """Which call a result answers: the one it names, else the first that is still open."""
     name = entry.get("tool_call_id")
     if name is None and order:
         return order[0]
-    if name not in awaited or name not in order:
+    if not isinstance(name, str) or name not in order:
         raise Drop("a tool result without a call")
-    return str(name)
+    return name
 
 
 def _failed(result: str) -> bool:

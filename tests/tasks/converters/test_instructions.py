@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nanocode.agent.policy import Policy
 from nanocode.agent.tools import Toolbox
@@ -198,3 +200,19 @@ def test_rows_are_taken_one_at_a_time(tmp_path: Path) -> None:
     outcomes = convert(counted(), CONVERTERS["self_oss_instruct"], toolbox, scratch=tmp_path)
     next(iter(outcomes))
     assert read == ["set.jsonl#0"]
+
+
+PIECES = st.sampled_from(
+    ["```python\n", "```\n", "```", "~~~js\n", "\n", "def f(x):\n    return x + 1\n", "x = 1\n", "text ", "`a.py` ",
+     "\u2028", "    1→", "\f", "\r\n", "class A:\n", "const a = 1;\n", "é"]
+)  # fmt: skip
+MARKDOWN = st.lists(PIECES, max_size=10).map("".join)
+
+
+@settings(max_examples=200, deadline=None)
+@given(MARKDOWN, MARKDOWN)
+def test_whatever_a_row_says_it_is_converted_or_dropped(question: str, answer: str) -> None:
+    (outcome,) = convert(rows(evol(question, answer)), CONVERTERS["evol_codealpaca"], toolbox)
+    assert isinstance(outcome, (Converted, Dropped))
+    if isinstance(outcome, Converted):
+        check_turns(outcome.messages)

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nanocode.agent.policy import Policy
-from nanocode.agent.sandbox import Sandbox, UnsafeShell
+from nanocode.agent.sandbox import Sandbox, SandboxUnavailable, UnsafeShell
 from nanocode.agent.tools import Toolbox
 from nanocode.conversation import Message, ToolCall, to_json
 from nanocode.tasks.converters.convert import CONVERTERS, convert
@@ -96,13 +98,53 @@ def test_a_failure_that_the_set_records_stays_one(tmp_path: Path) -> None:
     assert outcome.messages[2] == Message("tool_result", "error: file not found: no.py")
 
 
-@pytest.mark.skipif(not Sandbox().available(), reason="needs the sandbox")
+def has_sandbox() -> bool:
+    try:
+        return Sandbox().available()
+    except SandboxUnavailable:
+        return False
+
+
+@pytest.mark.skipif(not has_sandbox(), reason="needs the sandbox")
 def test_a_command_runs_in_the_sandbox_with_the_files_of_the_row(tmp_path: Path) -> None:
     chat = [user("count"), says("", ("bash", {"cmd": "wc -l < a.txt"})), answers("2"), says("two")]
     row = Row("chat.jsonl#0", "MIT", {"messages": chat, "files": [["a.txt", "1\n2\n"]]})
     (outcome,) = convert([row], CONVERTERS["messages"], lambda w: Toolbox(w, Policy("auto"), Sandbox()))
     assert isinstance(outcome, Converted)
     assert outcome.messages[2].content.strip() == "2"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+FUNCTION = st.fixed_dictionaries(
+    {},
+    optional={
+        "name": JSON | st.sampled_from(["Read", "write", "grep", "mystery"]),
+        "arguments": JSON | st.just('{"path": "a"}') | st.just({"file_path": "a", "content": "x"}),
+        "id": JSON,
+        "function": JSON,
+    },
+)
+ENTRY = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "assistant", "tool", "system", "tool_result", None])},
+    optional={
+        "content": JSON | st.just("words"),
+        "tool_calls": JSON | st.lists(FUNCTION, max_size=2),
+        "tool_call": JSON | FUNCTION,
+        "tool_call_id": JSON,
+    },
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(ENTRY, max_size=5) | JSON, JSON | st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2))
+def test_whatever_a_row_holds_it_is_converted_or_dropped(messages: Any, files: Any) -> None:
+    row = Row("chat.jsonl#0", "MIT", {"messages": messages, "files": files})
+    (outcome,) = convert([row], CONVERTERS["messages"], lambda folder: Toolbox(folder, Policy("auto"), None))
+    assert isinstance(outcome, (Converted, Dropped))
 
 
 CALL = says("", ("Grep", {"pattern": "x"}))
