@@ -98,10 +98,10 @@ def run(
         budget = share_of_budget(config, len(tasks))
         accounts = stack.enter_context(Accounts(accounts_path(ledger.path), ledger, prices_of(config), budget))
         if accounts.lost:
-            say(
-                f"{accounts.lost} requests were under way when this was killed: asked again, they may be billed twice "
-                f"({accounts.lost_charge} at most)"
+            bill = (
+                "" if accounts.lost_charge.usd == 0 else f"; they may be billed twice ({accounts.lost_charge} at most)"
             )
+            say(f"generate_rollouts: {accounts.lost} requests were under way at a kill and are asked again{bill}")
         sink = _sink(config, soul, inputs)
         stage = _Stage(config, seed, inputs, soul, accounts, report, should_stop)
         asyncio.run(stage.roll_out_all(tasks, base_urls, ledger, sink))

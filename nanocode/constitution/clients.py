@@ -55,7 +55,8 @@ async def open_clients(
                 limiter=limiters[address],
                 rng=random.Random(f"{seed}/{part}"),
             )
-        for opened in endpoints.values():
+        doors = {(base_urls[part], getattr(config, part).api_key_env): endpoints[part] for part in PARTS}
+        for opened in doors.values():
             await opened.check_key()
         yield Clients(**endpoints)
     finally:

@@ -1,5 +1,6 @@
 """What ends generation early, if possible before money is spent: keys, models, critics, budgets; keys stay secret."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -12,15 +13,16 @@ from pathlib import Path
 import pytest
 
 from nanocode.config import ConfigError, ConstitutionConfig, EndpointConfig
-from nanocode.constitution.accounts import BudgetError
+from nanocode.constitution.accounts import Accounts, BudgetError
 from nanocode.constitution.calibration import CalibrationError
+from nanocode.constitution.clients import prices_of
 from nanocode.constitution.faults import EndpointError
 from nanocode.constitution.ledger import Ledger
 from nanocode.constitution.probes import PROBES
 from nanocode.constitution.prompts import RULES_MODEL, part_of
 from nanocode.constitution.soul import Soul
 from nanocode.serving.teacher import answer
-from steps.generate_rollouts import Inputs, run, share_of_budget
+from steps.generate_rollouts import Inputs, accounts_path, run, share_of_budget
 
 ROOT = Path(__file__).parents[2]
 SOUL_PATH = ROOT / "configs" / "SOUL.md"
@@ -179,6 +181,24 @@ def test_a_budget_ends_the_stage_and_a_larger_one_goes_on_where_it_ended(limit, 
     assert 0 < kept == server.asked.total()
     run(config(server, prices=1.0, **{name: limit[name] * 100}), 7, inputs(tmp_path))
     assert server.asked.total() == answers(tmp_path) > kept
+
+
+@pytest.mark.parametrize(("price", "bill"), [(1.0, "may be billed twice (110 tokens, $0.0001 at most)"), (0.0, "")])
+def test_requests_that_died_with_an_earlier_process_are_told_and_their_worst_case_counts(price, bill, server, tmp_path):
+    limited = config(server, prices=price, max_tokens=220)
+    ledger_path = tmp_path / "ledger" / "sft-0-of-1.jsonl"
+    with (
+        Ledger(ledger_path) as ledger,
+        Accounts(accounts_path(ledger_path), ledger, prices_of(limited)) as accounts,
+    ):
+        asyncio.run(accounts.reserve("a key", "critic", 100, 10))
+    said = []
+    with pytest.raises(BudgetError, match=r"used up: 110 tokens.* spent of 110 tokens"):
+        run(limited, 7, inputs(tmp_path), say=said.append)
+    (line,) = said
+    assert "1 requests were under way at a kill" in line
+    assert line.endswith(bill)
+    assert server.asked.total() == 0
 
 
 def test_a_stage_gets_its_tasks_share_of_the_budget(server):
