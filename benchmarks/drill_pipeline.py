@@ -41,7 +41,12 @@ PLACES = (
     ("evaluate", ""),
     ("release", ""),
 )
-_REPEATED = ("shard_data", "generate_rollouts", "evaluate")  # of several makings some may be found and others not
+# Made several times, of which some may be found and others not: over when one of these stages has begun.
+_FOLLOWED_BY = {
+    "shard_data": ("fit_tokenizer",),
+    "generate_rollouts": ("sft", "dpo", "release"),
+    "evaluate": ("release",),
+}
 _LINE = re.compile(r"(?:\)\] )?(\w+): (starts|made \w+, [\d,]+ bytes, ([\d.]+) s)")
 
 
@@ -169,8 +174,11 @@ class _Moment:
 
 
 def _is_over(log: Path, stage: str) -> bool:
-    """Whether a log says that a stage that is made once was found or made."""
-    return f"{stage}: cached" in log.read_text(encoding="utf-8", errors="replace") and stage not in _REPEATED
+    """Whether a log says that a stage was found, every making of it."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    if stage in _FOLLOWED_BY:
+        return any(f"{later}: {event}" in text for later in _FOLLOWED_BY[stage] for event in ("starts", "cached"))
+    return f"{stage}: cached" in text
 
 
 def _running(log: Path) -> list[str]:
