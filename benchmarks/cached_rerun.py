@@ -23,6 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from flows.environment import prepare
 from nanocode.config import Config
 from nanocode.config_file import load
 from steps.pipeline import rollout_shards
@@ -59,7 +60,8 @@ def main() -> None:
         twin.write_text(empty_twin(FLOW.read_text(encoding="utf-8"), load(arguments.config)), encoding="utf-8")
         runs = {"pipeline": pipeline, "metaflow": [sys.executable, str(twin), "run"]}
         _seconds(pipeline, environment, ROOT)
-        own_environment = environment | {"METAFLOW_USER": "nanocode", "METAFLOW_DATASTORE_SYSROOT_LOCAL": folder}
+        own_environment = dict(environment)
+        prepare(own_environment, ["run"], Path(folder), os.getpid())  # in S3 too, when the pipeline is
         found: dict[str, list[float]] = {name: [] for name in runs}
         for _ in range(arguments.rounds):
             found["pipeline"].append(_seconds(pipeline, environment, ROOT))
