@@ -141,9 +141,7 @@ class FullPipeline(FlowSpec):
                 "instructions",
             ],
         )  # fmt: skip
-        self.sft_model = pipeline.sft(
-            self.run(), self.base, self.tokenizer, self.conversations, self.instructions
-        )
+        self.sft_model = pipeline.sft(self.run(), self.base, self.tokenizer, self.conversations, self.instructions)
         cards.training(current.card["sft"], self.run(), self.sft_model)
         self.next(self.dpo)
 
