@@ -85,7 +85,8 @@ class GcsStore(BucketStore):
                 raise MissingObject(f"no object {self._named(key)}") from error
             if status == 412:
                 raise Refused(f"cannot {action} {self._named(key)}: it was replaced meanwhile") from error
-            raise StoreError(f"cannot {action} {self._named(key)}: {_reason(error)}") from error
+            why = _reason(error)
+            raise StoreError(f"cannot {action} {self._named(key)}: {why}", transient=_may_pass(error)) from error
 
     def _put(self, key: str, data: bytes, mark: str | None = None, tag: str | None = None) -> None:
         condition = {} if tag is None else {"if_generation_match": 0 if tag == ABSENT else int(tag)}

@@ -76,7 +76,7 @@ class S3Store(BucketStore):
             if status_of(error) == 412:
                 raise Refused(f"cannot {action} {self._named(key)}: it was replaced meanwhile") from error
             why = reason(error, self._client.meta.endpoint_url)
-            raise StoreError(f"cannot {action} {self._named(key)}: {why}") from error
+            raise StoreError(f"cannot {action} {self._named(key)}: {why}", transient=may_pass(error)) from error
 
     def _put(self, key: str, data: bytes, mark: str | None = None, tag: str | None = None) -> None:
         condition = {} if tag is None else {"IfNoneMatch": "*"} if tag == ABSENT else {"IfMatch": tag}

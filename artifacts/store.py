@@ -27,7 +27,14 @@ _PART = re.compile(r"[A-Za-z0-9_@=+,-][A-Za-z0-9_@=+,.-]*")
 
 
 class StoreError(ValueError):
-    """The store cannot do what was asked. The message is one line: what, where, and the cure."""
+    """The store cannot do what was asked. The message is one line: what, where, and the cure.
+
+    `transient`: asking again later may go better, as when a server is away.
+    """
+
+    def __init__(self, message: str, transient: bool = False) -> None:
+        super().__init__(message)
+        self.transient = transient
 
 
 class MissingObject(StoreError):

@@ -121,6 +121,7 @@ def test_what_never_gets_better_ends_in_one_line_after_bounded_attempts(
         with pytest.raises(StoreError, match=r"^cannot .* in store s3://") as caught:
             ask()
         assert "\n" not in str(caught.value), name
+        assert caught.value.transient, "the run may be started again"
         assert ATTEMPTS <= len(proxy.calls) - before <= 10 * ATTEMPTS, name
     assert list(tmp_path.iterdir()) == []
     proxy.plan = lambda call: None
@@ -218,8 +219,9 @@ def test_folders_go_and_come_through_any_mixture_of_faults(store: S3Store, proxy
 
 def test_a_wrong_clock_is_named(store: S3Store, proxy: Proxy, s3: Server) -> None:
     proxy.plan = lambda call: "skewed"
-    with pytest.raises(StoreError, match=r"RequestTimeTooSkewed .*clock is wrong: set it"):
+    with pytest.raises(StoreError, match=r"RequestTimeTooSkewed .*clock is wrong: set it") as caught:
         open_store(store.url)
+    assert not caught.value.transient
     assert [call.path.rpartition("/")[2] for call in proxy.calls[-1:]] == [MARKER]
 
 
