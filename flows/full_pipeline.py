@@ -28,13 +28,15 @@ from pathlib import Path
 
 from metaflow import Config, FlowSpec, Parameter, card, current, retry, step
 
-# Metaflow ships the packages imported here to wherever the steps run: keep these three imports at the top.
+# Metaflow ships the packages imported here to wherever the steps run: keep these imports at the top.
 import artifacts  # noqa: F401
-import nanocode.config_file
-from flows import cards
+import nanocode  # noqa: F401
+import steps  # noqa: F401
+from flows.lazily import lazily
 from flows.task import stage
-from nanocode.planning.stages import plan_stages
-from steps import pipeline
+
+cards, pipeline = lazily("flows.cards"), lazily("steps.pipeline")
+config_file, planned = lazily("nanocode.config_file"), lazily("nanocode.planning.stages")
 
 DEFAULT_CONFIG = str(Path(__file__).resolve().parents[1] / "configs" / "nano.toml")
 
@@ -52,7 +54,7 @@ class FullPipeline(FlowSpec):
         """Check the configuration and list what fans out."""
         self.started = time.time()
         settings = self.settings()
-        plan_stages(settings)  # a model that cannot be built is refused here, not after hours of data
+        planned.plan_stages(settings)  # a model that cannot be built is refused here, not after hours of data
         pipeline.check_reuse(pipeline.read_names(self.reuse), settings)
         self.sources = [source.name for source in settings.data.sources]
         self.rollout_shards = pipeline.rollout_shards(settings)
@@ -189,7 +191,7 @@ class FullPipeline(FlowSpec):
     def settings(self):
         """The validated configuration of this run, overrides applied."""
         overrides = [part.strip() for part in self.override.split(";") if part.strip()]
-        return nanocode.config_file.with_overrides(self.config.to_dict(), overrides)
+        return config_file.with_overrides(self.config.to_dict(), overrides)
 
     def run(self):
         """What every stage needs: config, store, provenance, a voice and a stop signal."""

@@ -57,10 +57,12 @@ def plan(
     if compile_for is not None:
         chip, devices = machine(compile_for)
 
-    from nanocode.planning.ahead import compile_elsewhere
+    from nanocode.planning.ahead import compile_elsewhere, require_compiler
     from nanocode.planning.chips import find_chip
     from nanocode.planning.plan import make_plan
 
+    if compile_for is not None:
+        require_compiler()
     planned = make_plan(settings, find_chip(chip), devices, utilisation, usd_per_hour)
     repository = repository_of(settings, store or context.obj.store)
     outlooks = surveying.with_models(take_survey(settings, repository, reuse), planned) if with_survey else []

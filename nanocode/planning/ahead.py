@@ -68,13 +68,18 @@ class Compiled:
         return max(self.peak_bytes, self.argument_bytes + self.temporary_bytes + self.output_bytes - self.alias_bytes)
 
 
+def require_compiler() -> None:
+    """Raises CompileError without libtpu."""
+    if importlib.util.find_spec("libtpu") is None:
+        raise CompileError("--compile needs the TPU compiler, the extra `tpu`: pip install 'nanocode[tpu]'")
+
+
 def compile_elsewhere(config: Config, topology: str, environment: Mapping[str, str]) -> Compiled:
     """Compile the pretraining step of `config` for a topology such as ``v6e:2x4``, in a process of its own.
 
     Raises CompileError without libtpu, for a topology that it does not know, and when the compiler refuses (memory).
     """
-    if importlib.util.find_spec("libtpu") is None:
-        raise CompileError("--compile needs the TPU compiler, the extra `tpu`: pip install 'nanocode[tpu]'")
+    require_compiler()
     paths = (str(Path(__file__).resolve().parents[2]), environment.get("PYTHONPATH"))
     done = subprocess.run(
         [sys.executable, "-m", "nanocode.planning.ahead", topology],
