@@ -107,5 +107,7 @@ def test_an_altered_blob_is_named_by_verify_and_refused_until_it_is_restored(cop
     blob.write_bytes(original)
     resumed = pipeline.finish([*pipeline.flow()[:2], "resume"])
     assert resumed.status == 0, resumed.output
-    assert resumed.stages("made") == ["reference", "dpo", "evaluate", "evaluate", "release"]
+    # The base model's evaluation runs beside the step that refuses: it is made by the one run or by the other.
+    made = Counter(refused.stages("made") + resumed.stages("made"))
+    assert made == {"reference": 1, "dpo": 1, "evaluate": 3, "release": 1}
     assert pipeline.digest() == finished[0].releases()[0]["digest"]
