@@ -39,7 +39,7 @@ s3: $(VENV)/installed  ## start an S3 server on this machine for make run STORE=
 		-admin.ui=false -webdav=false -master.telemetry=false > .nanocode/s3.log 2>&1 || { tail -n 3 .nanocode/s3.log; exit 1; }
 
 test: $(VENV)/installed  ## run the tests, but those marked slow
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-slow: $(VENV)/installed  ## run the slow tests: whole pipelines, kills and resumes
 	$(BIN)/python -m pytest -m slow

@@ -191,7 +191,7 @@ def test_a_tied_table_starts_small_unless_the_config_says_otherwise() -> None:
     assert np.std(fresh(tie_embeddings=True, embedding_stddev=0.5).embedding[...]) == pytest.approx(0.5, rel=0.05)
 
 
-@pytest.mark.parametrize("remat", ["block", "matmuls"])
+@pytest.mark.parametrize("remat", ["block", pytest.param("matmuls", marks=pytest.mark.slow)])
 def test_rematerialisation_changes_no_gradient_and_keeps_less(tiny_model: MakeModel, remat: str) -> None:
     everything = {"value_embeddings": True, "layer_scalars": True, "backout": True, "depth": 3}
 

@@ -47,9 +47,10 @@ def loss_and_gradients(own: GPT, tokens: int) -> Any:
 @pytest.mark.parametrize(
     ("options", "tokens"),
     [
-        ({"mask_documents": True, "kv_heads": 1, "remat": "block"}, 20),
+        pytest.param({"mask_documents": True, "kv_heads": 1, "remat": "block"}, 20, marks=pytest.mark.slow),
         pytest.param({"remat": "matmuls"}, 20, marks=pytest.mark.slow),
         ({"recipe": "nanocode", "depth": 2, "tie_embeddings": True}, 20),
+        ({"depth": 4, "window_pattern": "L", "smear": False}, 20),
     ],
     ids=str,
 )

@@ -114,6 +114,7 @@ def check_fault_run(tmp_path, tasks, kills):
     assert kills or not killed
 
 
+@pytest.mark.slow
 def test_faults_and_a_kill_change_nothing_in_the_data_and_every_bill_is_on_file(tmp_path):
     check_fault_run(tmp_path, tasks=14, kills=1)
 
