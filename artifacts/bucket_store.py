@@ -13,10 +13,10 @@ import hashlib
 import os
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, ClassVar, TypeVar
 
 from artifacts.retry import Patience
 from artifacts.store import CHUNK_BYTES, MARKER, Marker, MissingObject, StoreError, check_name
@@ -24,6 +24,9 @@ from artifacts.transfer import Transfers, appearing
 
 WRITER = "nanocode-write"  # the key of a writer's mark in an object's metadata
 ABSENT = ""  # the tag of an object that does not exist
+PRECONDITION_FAILED = 412
+
+_Result = TypeVar("_Result")
 
 
 class Refused(StoreError):
@@ -43,7 +46,8 @@ class Look:
 class BucketStore(ABC):
     """Objects under `prefix` in `bucket`. Subclasses speak the server's language; their methods raise StoreError."""
 
-    scheme: str
+    scheme: ClassVar[str]
+    errors: ClassVar[tuple[type[Exception], ...]]  # what the server's client raises
 
     def __init__(
         self, bucket: str, prefix: str = "", *, patience: Patience | None = None, transfers: Transfers | None = None
@@ -143,8 +147,36 @@ class BucketStore(ABC):
         found = self._look(key)
         return found is not None and found.mark == mark
 
+    def _call(self, action: str, key: str, request: Callable[[], _Result]) -> _Result:
+        """The answer to a request, tried as often as makes sense. Raises MissingObject, Refused, StoreError."""
+        try:
+            return self._patience.run(request, self._may_pass)
+        except self.errors as error:
+            if self._is_missing(error):
+                raise MissingObject(f"no object {self._named(key)}") from error
+            if self._status(error) == PRECONDITION_FAILED:
+                raise Refused(f"cannot {action} {self._named(key)}: it was replaced meanwhile") from error
+            why = self._reason(error)
+            raise StoreError(f"cannot {action} {self._named(key)}: {why}", transient=self._may_pass(error)) from error
+
     def _named(self, key: str) -> str:
         return f"{key.removeprefix(self.prefix) or 'everything'} in store {self.url}"
+
+    @abstractmethod
+    def _may_pass(self, error: Exception) -> bool:
+        """Whether another attempt may go better."""
+
+    @abstractmethod
+    def _is_missing(self, error: Exception) -> bool:
+        """Whether the error says that there is no such object."""
+
+    @abstractmethod
+    def _status(self, error: Exception) -> int:
+        """The HTTP status of the answer; 0 when there was none."""
+
+    @abstractmethod
+    def _reason(self, error: Exception) -> str:
+        """The error in one line, with the cure."""
 
     @abstractmethod
     def _put(self, key: str, data: bytes, mark: str | None = None, tag: str | None = None) -> None:

@@ -39,7 +39,12 @@ class Stage:
 
     def is_among(self, names: Container[str]) -> bool:
         """Whether one of the names is its step's, its artifact's, or its artifact's without the run's (`nano/`)."""
-        return any(name in names for name in (self.step, self.name, self.name.partition("/")[2] or self.name))
+        return any(name in names for name in called(self.step, self.name))
+
+
+def called(step: str, name: str) -> tuple[str, str, str]:
+    """What a user may call a stage: by its step, its artifact, or its artifact without the run's name."""
+    return step, name, name.partition("/")[2] or name
 
 
 @dataclass(frozen=True)

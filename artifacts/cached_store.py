@@ -16,7 +16,7 @@ from pathlib import Path
 
 from artifacts.records import Warn, silent
 from artifacts.store import CHUNK_BYTES, ObjectStore, StoreError
-from artifacts.transfer import appearing
+from artifacts.transfer import appearing, write_at
 
 _BLOB = re.compile(r"objects/sha256/[0-9a-f]{2}/([0-9a-f]{64})")
 _SHARE_BETWEEN_LOOKS = 16  # of the limit: what may be added before all sizes are looked at again
@@ -124,13 +124,12 @@ class CachedStore:
 
 def _copy(source: Path, target: Path) -> str:
     """Copy a file so that `target` appears whole; returns the sha256 of what was copied."""
-    hasher = hashlib.sha256()
+    hasher, offset = hashlib.sha256(), 0
     with source.open("rb") as file, appearing(target) as descriptor:
         while piece := file.read(CHUNK_BYTES):
             hasher.update(piece)
-            rest = memoryview(piece)
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
+            write_at(descriptor, piece, offset)
+            offset += len(piece)
     return hasher.hexdigest()
 
 

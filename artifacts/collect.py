@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from artifacts.file_store import TEMPORARY, FileStore
-from artifacts.inventory import READERS, Inventory, Looker, users_first
+from artifacts.inventory import Inventory, Looker, users_first
 from artifacts.records import ArtifactError, Warn, silent
-from artifacts.repository import RESEND_AFTER_SECONDS, Repository, blob_name, key_name, parallel, record_name
+from artifacts.repository import READERS, RESEND_AFTER_SECONDS, Repository, blob_name, key_name, parallel, record_name
 from artifacts.reuse import NOTES
 
 DAY = 86_400.0

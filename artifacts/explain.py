@@ -14,11 +14,10 @@ from typing import Any
 from artifacts.canonical import canonical_json
 from artifacts.differences import ABSENT, Difference, differences
 from artifacts.records import ArtifactError, Fingerprint
-from artifacts.repository import Key, Repository, key_name, parallel
+from artifacts.repository import READERS, Key, Repository, key_name, parallel, stem
 
 MAX_KEYS = 20_000
 MAX_TIES = 64
-READERS = 16
 SHOWN_NAMES = 3
 
 
@@ -105,7 +104,7 @@ class KeyIndex:
 
     def _key(self, name: str) -> Key | None:
         try:
-            return self.repository.read_key(name.removeprefix("keys/").removesuffix(".json"))
+            return self.repository.read_key(stem(name))
         except ArtifactError as error:
             self.repository.warn(str(error))
             return None

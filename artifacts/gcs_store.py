@@ -9,9 +9,9 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 import google_crc32c
 from google.api_core.exceptions import GoogleAPICallError
@@ -38,13 +38,12 @@ _CURES = {
     403: f"{_CREDENTIALS}; the account needs the role Storage Object User on the bucket",
 }
 
-_Result = TypeVar("_Result")
-
 
 class GcsStore(BucketStore):
     """Objects in a bucket of Google Cloud Storage. `timeout` is seconds to connect, and without a byte from it."""
 
     scheme = "gs"
+    errors = _ERRORS
 
     def __init__(
         self,
@@ -75,18 +74,26 @@ class GcsStore(BucketStore):
                 f"store {self.url}: there is no bucket {self.bucket}: create it, or correct its name in the store's URL"
             ) from None
 
-    def _call(self, action: str, key: str, request: Callable[[], _Result]) -> _Result:
-        """The answer to a request, tried as often as makes sense. Raises MissingObject, Refused, StoreError."""
-        try:
-            return self._patience.run(request, _may_pass)
-        except _ERRORS as error:
-            status = _status(error)
-            if status == 404:
-                raise MissingObject(f"no object {self._named(key)}") from error
-            if status == 412:
-                raise Refused(f"cannot {action} {self._named(key)}: it was replaced meanwhile") from error
-            why = _reason(error)
-            raise StoreError(f"cannot {action} {self._named(key)}: {why}", transient=_may_pass(error)) from error
+    def _may_pass(self, error: Exception) -> bool:
+        """Overload, cut connections, time-outs, bytes torn on the way may pass."""
+        if isinstance(error, (GoogleAPICallError, InvalidResponse)):
+            return self._status(error) in _MAY_PASS_STATUS
+        return isinstance(error, _ERRORS) and not isinstance(error, (DefaultCredentialsError, RefreshError))
+
+    def _is_missing(self, error: Exception) -> bool:
+        return self._status(error) == 404
+
+    def _status(self, error: Exception) -> int:
+        if isinstance(error, GoogleAPICallError):
+            return int(error.code or 0)
+        return int(error.response.status_code) if isinstance(error, InvalidResponse) else 0
+
+    def _reason(self, error: Exception) -> str:
+        line = " ".join(str(error).split())
+        if isinstance(error, GoogleAuthError):
+            return f"{line}: {_CREDENTIALS}"
+        cure = _CURES.get(self._status(error), "try again later" if self._may_pass(error) else "")
+        return f"{line}{': ' + cure if cure else ''}"
 
     def _put(self, key: str, data: bytes, mark: str | None = None, tag: str | None = None) -> None:
         condition = {} if tag is None else {"if_generation_match": 0 if tag == ABSENT else int(tag)}
@@ -173,28 +180,6 @@ class GcsStore(BucketStore):
             self._call("delete", key, lambda: bucket.blob(key).delete(**self._once))
         except MissingObject:
             return
-
-
-def _status(error: Exception) -> int:
-    if isinstance(error, GoogleAPICallError):
-        return int(error.code or 0)
-    return int(error.response.status_code) if isinstance(error, InvalidResponse) else 0
-
-
-def _may_pass(error: Exception) -> bool:
-    """Whether another attempt may go better: overload, cut connections, time-outs, bytes torn on the way."""
-    if isinstance(error, (GoogleAPICallError, InvalidResponse)):
-        return _status(error) in _MAY_PASS_STATUS
-    return isinstance(error, _ERRORS) and not isinstance(error, (DefaultCredentialsError, RefreshError))
-
-
-def _reason(error: Exception) -> str:
-    """The error in one line, with the cure."""
-    line = " ".join(str(error).split())
-    if isinstance(error, GoogleAuthError):
-        return f"{line}: {_CREDENTIALS}"
-    cure = _CURES.get(_status(error), "try again later" if _may_pass(error) else "")
-    return f"{line}{': ' + cure if cure else ''}"
 
 
 def _checksums(file: BinaryIO) -> tuple[str, str]:

@@ -16,10 +16,9 @@ from artifacts.lease import Holding, lease_name
 from artifacts.pins import list_pins
 from artifacts.records import ArtifactError, Provenance, Record, Warn, read_json, silent
 from artifacts.releases import list_releases
-from artifacts.repository import Key, Repository, key_name, parallel, record_name
+from artifacts.repository import READERS, Key, Repository, key_name, parallel, record_name, stem
 from artifacts.store import MissingObject
 
-READERS = 16
 # An expired lease counts as held for so long: clocks differ.
 SKEW_SECONDS = 60.0
 
@@ -91,7 +90,7 @@ class Looker:
         return replace(inventory, needed=_spread(labels, records, unreadable))
 
     def _read_keys(self) -> tuple[Key, ...]:
-        names = [name.removeprefix("keys/").removesuffix(".json") for name in self.repository.store.list("keys/")]
+        names = [stem(name) for name in self.repository.store.list("keys/")]
 
         def read(key: str) -> None:
             try:
@@ -115,8 +114,7 @@ class Looker:
         return [key.record for key, young in zip(doubtful, parallel(is_young, doubtful, READERS), strict=True) if young]
 
     def _read_records(self) -> tuple[dict[str, Record], dict[str, str]]:
-        names = list(self.repository.store.list("records/"))
-        digests = [name.removeprefix("records/").removesuffix(".json") for name in names]
+        digests = [stem(name) for name in self.repository.store.list("records/")]
         unreadable: dict[str, str] = {}
 
         def read(digest: str) -> None:
@@ -134,8 +132,8 @@ class Looker:
         """The newest provenance object of each record."""
         newest: dict[str, tuple[int, str]] = {}
         for name in self.repository.store.list("provenance/"):
-            _, record, file = name.split("/")
-            number = file.removesuffix(".json")
+            _, record, _ = name.split("/")
+            number = stem(name)
             if number.isdecimal():
                 newest[record] = max(newest.get(record, (0, "")), (int(number), name))
         return {record: name for record, (_, name) in newest.items()}
@@ -264,5 +262,5 @@ def _spread(
 
 
 def _number(name: str) -> int:
-    stem = name.rpartition("/")[2].removesuffix(".json")
-    return int(stem) if stem.isdecimal() else 0
+    number = stem(name)
+    return int(number) if number.isdecimal() else 0

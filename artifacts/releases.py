@@ -18,7 +18,7 @@ from typing import Any
 from artifacts.canonical import canonical_json, digest, plain
 from artifacts.reach import reach
 from artifacts.records import ArtifactError, check_value, read_json
-from artifacts.repository import Repository, numbered, parallel
+from artifacts.repository import Repository, numbered, parallel, stem
 
 UNSEALED_FIELDS: Mapping[str, type] = {"record": str, "metrics": dict, "created": str}
 """What releases hold that were made before there were seals."""
@@ -174,7 +174,7 @@ def resolve_record(repository: Repository, model: str) -> str:
     if len(names) > 1:
         digests = ", ".join(name.removeprefix("records/")[:16] for name in names[:4])
         raise UnknownModel(f"digest prefix {model!r} fits {len(names)} records ({digests}): write more digits")
-    return names[0].removeprefix("records/").removesuffix(".json")
+    return stem(names[0])
 
 
 def _versions(repository: Repository, name: str) -> list[Release]:

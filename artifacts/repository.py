@@ -25,6 +25,7 @@ from artifacts.records import ArtifactError, FileEntry, Provenance, Record, Warn
 from artifacts.store import CHUNK_BYTES, MissingObject, ObjectStore
 
 TRANSFERS = 8
+READERS = 16  # of small objects at once, where there are many
 # An object that was there before may be swept by a collection that has not seen who needs it now. One that was written
 # lately never is (artifacts.collect), so an older one is written again.
 RESEND_AFTER_SECONDS = 3600.0
@@ -57,6 +58,11 @@ def record_name(record_digest: str) -> str:
 def key_name(key: str) -> str:
     """Where the store keeps a cache key."""
     return f"keys/{key}.json"
+
+
+def stem(name: str) -> str:
+    """The digest, key or number in `keys/<key>.json`, `records/<digest>.json` and their like."""
+    return name.rpartition("/")[2].removesuffix(".json")
 
 
 class Repository:
@@ -262,9 +268,9 @@ def numbered(store: ObjectStore, prefix: str) -> dict[int, str]:
     """The objects `<prefix><number>.json` by number, ascending."""
     found = {}
     for name in store.list(prefix):
-        stem = name.removeprefix(prefix).removesuffix(".json")
-        if stem.isascii() and stem.isdigit():
-            found[int(stem)] = name
+        number = name.removeprefix(prefix).removesuffix(".json")
+        if number.isascii() and number.isdigit():
+            found[int(number)] = name
     return dict(sorted(found.items()))
 
 

@@ -11,13 +11,13 @@ import functools
 import hashlib
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 from botocore.exceptions import ClientError
 
-from artifacts.bucket_store import ABSENT, WRITER, BucketStore, Look, Refused, check_sha256
+from artifacts.bucket_store import ABSENT, WRITER, BucketStore, Look, check_sha256
 from artifacts.records import Warn, silent
 from artifacts.retry import Patience
 from artifacts.s3_client import s3_client
@@ -31,8 +31,6 @@ READ_SECONDS = 30.0
 _MISSING = frozenset({"NoSuchKey", "404"})
 _NOT_UNDERSTOOD = frozenset({"NotImplemented", "InvalidArgument", "InvalidRequest"})
 
-_Result = TypeVar("_Result")
-
 
 class _UploadLost(StoreError):
     """The server forgot an unfinished upload: a rule of the bucket's, or a torn request to finish it."""
@@ -45,6 +43,7 @@ class S3Store(BucketStore):
     """
 
     scheme = "s3"
+    errors = S3_ERRORS
 
     def __init__(
         self,
@@ -66,17 +65,17 @@ class S3Store(BucketStore):
     def _client(self) -> Any:
         return s3_client(self._timeout)
 
-    def _call(self, action: str, key: str, request: Callable[[], _Result]) -> _Result:
-        """The answer to a request, tried as often as makes sense. Raises MissingObject, Refused, StoreError."""
-        try:
-            return self._patience.run(request, may_pass)
-        except S3_ERRORS as error:
-            if code_of(error) in _MISSING:
-                raise MissingObject(f"no object {self._named(key)}") from error
-            if status_of(error) == 412:
-                raise Refused(f"cannot {action} {self._named(key)}: it was replaced meanwhile") from error
-            why = reason(error, self._client.meta.endpoint_url)
-            raise StoreError(f"cannot {action} {self._named(key)}: {why}", transient=may_pass(error)) from error
+    def _may_pass(self, error: Exception) -> bool:
+        return may_pass(error)
+
+    def _is_missing(self, error: Exception) -> bool:
+        return code_of(error) in _MISSING
+
+    def _status(self, error: Exception) -> int:
+        return status_of(error)
+
+    def _reason(self, error: Exception) -> str:
+        return reason(error, self._client.meta.endpoint_url)
 
     def _put(self, key: str, data: bytes, mark: str | None = None, tag: str | None = None) -> None:
         condition = {} if tag is None else {"IfNoneMatch": "*"} if tag == ABSENT else {"IfMatch": tag}
@@ -138,8 +137,7 @@ class S3Store(BucketStore):
         try:
             self._client.abort_multipart_upload(**upload)
         except S3_ERRORS as error:
-            why = reason(error, self._client.meta.endpoint_url)
-            self._warn(f"parts of an unfinished upload stay behind {self._named(key)}: {why}")
+            self._warn(f"parts of an unfinished upload stay behind {self._named(key)}: {self._reason(error)}")
 
     def _whole(self, key: str) -> tuple[bytes, str]:
         def get() -> tuple[bytes, str]:

@@ -46,10 +46,10 @@ class Transfers:
 
     def receive(self, descriptor: int, size: int, first: bytes, read_part: Callable[[int], bytes]) -> None:
         """Write an object of `size` bytes, of which the `first` are here; `read_part(start)` gets one of the others."""
-        _write(descriptor, first, 0)
+        write_at(descriptor, first, 0)
 
         def move(start: int) -> None:
-            _write(descriptor, read_part(start), start)
+            write_at(descriptor, read_part(start), start)
 
         waiting = deque[Future[Any]]()
         try:
@@ -90,7 +90,8 @@ def appearing(path: Path) -> Iterator[int]:
         temporary.unlink(missing_ok=True)
 
 
-def _write(descriptor: int, data: bytes, offset: int) -> None:
+def write_at(descriptor: int, data: bytes, offset: int) -> None:
+    """Write all of `data` from `offset` on."""
     rest = memoryview(data)
     while rest:
         written = os.pwrite(descriptor, rest, offset)

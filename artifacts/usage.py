@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from artifacts.inventory import READERS, Inventory
-from artifacts.repository import Repository, blob_name, parallel
+from artifacts.inventory import Inventory
+from artifacts.repository import READERS, Repository, blob_name, parallel
 
 Group = tuple[str, str]  # step, kind
 

@@ -23,6 +23,19 @@ class NotInstalled(RuntimeError):
     """The server's program is not on this machine."""
 
 
+@contextlib.contextmanager
+def skipped_off_linux() -> Iterator[None]:
+    """Tests that need a server are skipped where no package brings it; on Linux the pinned ones do, and must."""
+    try:
+        yield
+    except NotInstalled as missing:
+        if sys.platform == "linux":
+            raise
+        import pytest
+
+        pytest.skip(str(missing))
+
+
 @dataclass(frozen=True)
 class Server:
     """A running server with an empty bucket, and the environment that leads clients to it."""

@@ -11,6 +11,7 @@ import gzip
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from artifacts.build import Build
@@ -56,7 +57,23 @@ class Answers:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _lines(self, pattern: str) -> int:
-        return sum(path.read_bytes().count(b"\n") for path in self.folder.glob(pattern))
+        return sum(_line_count(path) for path in self.folder.glob(pattern))
+
+
+def entries(ledger_file: Path) -> Iterator[tuple[str, str]]:
+    """Key and raw answer of every request in a ledger."""
+    from nanocode.constitution.ledger import Ledger
+
+    with Ledger(ledger_file) as ledger:
+        for key in ledger:
+            raw = ledger.get(key)
+            assert raw is not None, f"{ledger_file}: a key of the ledger has no answer"
+            yield key, raw
+
+
+def _line_count(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(piece.count(b"\n") for piece in iter(lambda: file.read(1 << 20), b""))
 
 
 def unite(elsewhere: Path, here: Path) -> None:
@@ -67,12 +84,9 @@ def unite(elsewhere: Path, here: Path) -> None:
     from nanocode.constitution.ledger import Ledger
 
     for path in sorted(elsewhere.glob(LEDGERS)):
-        with Ledger(path) as source, Ledger(here / path.name) as target:
-            for key in source:
-                if key not in target:
-                    raw = source.get(key)
-                    assert raw is not None, f"{path}: a key of the ledger has no answer"
-                    target.put(key, raw)
+        with Ledger(here / path.name) as target:
+            for key, raw in entries(path):
+                target.put(key, raw)  # the first one put under a key stays
     for path in sorted(elsewhere.glob(ACCOUNTS)):
         known = here / path.name
         if not known.exists() or known.stat().st_size < path.stat().st_size:

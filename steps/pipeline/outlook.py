@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from artifacts.build import called
 from artifacts.differences import Difference
 from artifacts.explain import Explanation, listed
 from artifacts.records import Provenance
@@ -124,5 +125,5 @@ def expected(made: Provenance, changed: Iterable[Difference]) -> Expected | None
 
 
 def of_stage(outlooks: Iterable[Outlook], asked: str) -> list[Outlook]:
-    """Those whose step, artifact name, or artifact name without the config's is `asked`."""
-    return [each for each in outlooks if asked in (each.step, each.name, each.name.partition("/")[2])]
+    """Those that a user may call `asked`."""
+    return [each for each in outlooks if asked in called(each.step, each.name)]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from nanocode.config import ConstitutionConfig
 from nanocode.constitution.accounts import Price
+from steps.pipeline.answers import ACCOUNTS, LEDGERS, entries
 
 
 def prices(config: ConstitutionConfig) -> dict[str, Price]:
@@ -49,7 +50,7 @@ def unanswered_cost(ledger_folder: Path) -> dict[str, float]:
     """
     from nanocode.constitution.accounts import Charge, failures_in
 
-    charges = [charge for path in sorted(ledger_folder.glob("*.accounts")) for charge in failures_in(path)]
+    charges = [charge for path in sorted(ledger_folder.glob(ACCOUNTS)) for charge in failures_in(path)]
     if not charges:
         return {}
     worst = sum(charges, Charge())
@@ -59,14 +60,8 @@ def unanswered_cost(ledger_folder: Path) -> dict[str, float]:
 
 def answers_in(ledger_folder: Path) -> Iterator[str]:
     """The raw answers that the ledgers in a folder hold."""
-    from nanocode.constitution.ledger import Ledger
-
-    for path in sorted(ledger_folder.glob("*.jsonl")):
-        with Ledger(path) as ledger:
-            for key in ledger:
-                raw = ledger.get(key)
-                assert raw is not None, f"{path}: a key of the ledger has no answer"
-                yield raw
+    for path in sorted(ledger_folder.glob(LEDGERS)):
+        yield from (raw for _, raw in entries(path))
 
 
 def _price(answered: str, known: Mapping[str, Price]) -> Price | None:

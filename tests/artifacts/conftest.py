@@ -62,7 +62,7 @@ class Workshop:
 
         return self.build(Stage("data", "tokens", "nano/data", "steps.data", config or {"seed": 1}), produce)
 
-    def train(self, tokens: Built, rate: float = 0.5) -> Built:
+    def train(self, tokens: Built, rate: float = 0.5, **kwargs: Any) -> Built:
         """A stage that depends on `data` and writes one file derived from it."""
 
         def produce(making: Build) -> Mapping[str, Any]:
@@ -71,7 +71,7 @@ class Workshop:
             return {"loss": 1.5}
 
         stage = Stage("train", "model", "nano/train", "steps.train", {"rate": rate}, {"tokens": tokens.record_digest})
-        return self.build(stage, produce)
+        return self.build(stage, produce, **kwargs)
 
     def object(self, name: str) -> Path:
         """The file that holds an object, for tests that play the vandal."""

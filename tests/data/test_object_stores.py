@@ -13,7 +13,7 @@ from nanocode.config import DataConfig, FilesSource
 from nanocode.data.documents import SourceError
 from nanocode.data.shards import read_documents
 from steps import shard_data
-from tests.servers import NotInstalled, fake_gcs, seaweedfs
+from tests.servers import fake_gcs, seaweedfs, skipped_off_linux
 
 pytestmark = pytest.mark.slow
 
@@ -26,35 +26,29 @@ OBJECTS = {
 @pytest.fixture
 def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The URL of a bucket that holds OBJECTS."""
-    try:
-        with seaweedfs(tmp_path / "seaweedfs") as server:
-            for name, value in server.environment.items():
-                monkeypatch.setenv(name, value)
-            import boto3
+    with skipped_off_linux(), seaweedfs(tmp_path / "seaweedfs") as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        import boto3
 
-            client = boto3.Session().client("s3")
-            for key, body in OBJECTS.items():
-                client.put_object(Bucket=server.bucket, Key=key, Body=body)
-            yield f"s3://{server.bucket}"
-    except NotInstalled as missing:
-        pytest.skip(str(missing))
+        client = boto3.Session().client("s3")
+        for key, body in OBJECTS.items():
+            client.put_object(Bucket=server.bucket, Key=key, Body=body)
+        yield f"s3://{server.bucket}"
 
 
 @pytest.fixture
 def gcs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The URL of a Google bucket that holds OBJECTS."""
-    try:
-        with fake_gcs(tmp_path / "gcs") as server:
-            for name, value in server.environment.items():
-                monkeypatch.setenv(name, value)
-            monkeypatch.setenv("CLOUD_STORAGE_EMULATOR_ENDPOINT", server.address)
-            for key, body in OBJECTS.items():
-                name = urllib.parse.quote(key, safe="")
-                path = f"/upload/storage/v1/b/{server.bucket}/o?uploadType=media&name={name}"
-                urllib.request.urlopen(f"{server.address}{path}", body).close()
-            yield f"gs://anonymous@{server.bucket}"
-    except NotInstalled as missing:
-        pytest.skip(str(missing))
+    with skipped_off_linux(), fake_gcs(tmp_path / "gcs") as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("CLOUD_STORAGE_EMULATOR_ENDPOINT", server.address)
+        for key, body in OBJECTS.items():
+            name = urllib.parse.quote(key, safe="")
+            path = f"/upload/storage/v1/b/{server.bucket}/o?uploadType=media&name={name}"
+            urllib.request.urlopen(f"{server.address}{path}", body).close()
+        yield f"gs://anonymous@{server.bucket}"
 
 
 def check_bucket(url: str, output: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import CONFIG, LONGEST_SECONDS, ROOT, Finished
-from tests.servers import NotInstalled, Server, seaweedfs
+from tests.servers import Server, seaweedfs, skipped_off_linux
 
 pytestmark = pytest.mark.slow
 
@@ -23,11 +23,8 @@ NOT_CODE = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    try:
-        with seaweedfs(tmp_path / "seaweedfs") as server:
-            yield server
-    except NotInstalled as missing:
-        pytest.skip(str(missing))
+    with skipped_off_linux(), seaweedfs(tmp_path / "seaweedfs") as server:
+        yield server
 
 
 def finish(command: list[object], root: Path, server: Server, **extra: str) -> Finished:

@@ -1,7 +1,5 @@
 import json
-import threading
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from nanocode.serving.teacher import answer
 from nanocode.tasks.registry import sample_tasks
 from nanocode.tokenizer import Tokenizer
 from steps.generate_rollouts import Inputs, Interrupted, PairSettings, run, shard_of_tasks, task_seed
+from tests.steps.answering import answering
 
 SOUL_PATH = Path(__file__).parents[2] / "configs" / "SOUL.md"
 SOUL = Soul.load(SOUL_PATH)
@@ -50,33 +49,14 @@ def teacher():
             self.asked = Counter()
             self.fail = lambda number: None
 
-    state, lock = Teacher(), threading.Lock()
+        def reply(self, body, authorization):
+            self.asked[body] += 1
+            status = self.fail(self.asked.total())
+            return status or 200, json.dumps(answer(body, SOUL) if status is None else {}).encode()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self):
-            body = self.rfile.read(int(self.headers["content-length"]))
-            with lock:
-                state.asked[body] += 1
-                status = state.fail(state.asked.total())
-            payload = json.dumps(answer(body, SOUL) if status is None else {}).encode()
-            self.send_response_only(status or 200)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(payload)))
-            self.end_headers()
-            self.wfile.write(payload)
-
-        def log_message(self, format, *args):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    state.base_url = f"http://127.0.0.1:{server.server_port}/v1"
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    yield state
-    server.shutdown()
-    server.server_close()
+    state = Teacher()
+    with answering(state.reply) as state.base_url:
+        yield state
 
 
 def test_both_registers_of_every_task_with_provenance_by_the_embedded_teacher(tmp_path):

@@ -5,9 +5,7 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -23,6 +21,7 @@ from nanocode.constitution.prompts import RULES_MODEL, part_of
 from nanocode.constitution.soul import Soul
 from nanocode.serving.teacher import answer
 from steps.generate_rollouts import Inputs, accounts_path, run, share_of_budget
+from tests.steps.answering import answering
 
 ROOT = Path(__file__).parents[2]
 SOUL_PATH = ROOT / "configs" / "SOUL.md"
@@ -53,37 +52,9 @@ class Server:
 
 @pytest.fixture
 def server():
-    state, lock = Server(), threading.Lock()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self):
-            body = self.rfile.read(int(self.headers["content-length"]))
-            with lock:
-                reply = state.reply(body, self.headers.get("authorization", ""))
-            self.send(*reply)
-
-        def do_GET(self):
-            self.send(*state.models)
-
-        def send(self, status, payload):
-            self.send_response_only(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(payload)))
-            self.end_headers()
-            self.wfile.write(payload)
-
-        def log_message(self, format, *args):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    state.base_url = f"http://127.0.0.1:{server.server_port}/v1"
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    yield state
-    server.shutdown()
-    server.server_close()
+    state = Server()
+    with answering(state.reply, lambda: state.models) as state.base_url:
+        yield state
 
 
 def config(server, model=RULES_MODEL, key=None, concurrency=2, prices=None, **changes):

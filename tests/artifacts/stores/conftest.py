@@ -9,27 +9,21 @@ from pathlib import Path
 import pytest
 
 from artifacts.store import ObjectStore, open_store
-from tests.servers import NotInstalled, Server, fake_gcs, seaweedfs
+from tests.servers import Server, fake_gcs, seaweedfs, skipped_off_linux
 
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    try:
-        with seaweedfs(tmp_path_factory.mktemp("seaweedfs") / "data") as server:
-            yield server
-    except NotInstalled as missing:
-        pytest.skip(str(missing))
+    with skipped_off_linux(), seaweedfs(tmp_path_factory.mktemp("seaweedfs") / "data") as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
 def gcs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    try:
-        with fake_gcs(tmp_path_factory.mktemp("gcs") / "data") as server:
-            yield server
-    except NotInstalled as missing:
-        pytest.skip(str(missing))
+    with skipped_off_linux(), fake_gcs(tmp_path_factory.mktemp("gcs") / "data") as server:
+        yield server
 
 
 @pytest.fixture
