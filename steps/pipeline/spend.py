@@ -16,13 +16,11 @@ def prices(config: ConstitutionConfig) -> dict[str, Price]:
 
     A model that two endpoints sell at different prices has none here: an answer does not say which of them gave it.
     """
+    from nanocode.constitution.clients import price_of  # only where something is generated: it loads the client
+
     found: dict[str, set[Price | None]] = {}
     for endpoint in (config.generator, config.critic, config.reviser):
-        given = endpoint.usd_per_million_input_tokens, endpoint.usd_per_million_output_tokens
-        if endpoint.base_url is None:
-            given = 0.0, 0.0
-        price = None if None in given else Price(*(value for value in given if value is not None))
-        found.setdefault(endpoint.model, set()).add(price)
+        found.setdefault(endpoint.model, set()).add(price_of(endpoint))
     return {
         model: price for model, offers in found.items() if len(offers) == 1 for price in offers if price is not None
     }
