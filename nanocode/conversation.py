@@ -65,6 +65,16 @@ class ConversationError(ValueError):
     """A conversation that cannot be rendered, or ids that are not a conversation."""
 
 
+class MalformedReply(ConversationError):
+    """A reply that is no assistant message. ``salvaged`` is the nearest one, always with a call (maybe without a name),
+    so that a tool result can tell the model of its fault; a session goes on with it in the reply's place.
+    """
+
+    def __init__(self, fault: str, salvaged: Message) -> None:
+        super().__init__(fault)
+        self.salvaged = salvaged
+
+
 def check_turns(conversation: Conversation) -> None:
     """Raise ConversationError unless the turns follow the grammar: (system)? user (assistant (tool_result
     assistant)*)...
@@ -139,9 +149,38 @@ def parse_assistant(ids: Sequence[int], tokenizer: Tokenizer) -> Message:
     """The assistant message in generated ids (what follows ``<|assistant_start|>``; a closing ``<|assistant_end|>`` is
     optional).
 
-    Raises ConversationError on a malformed call, naming the fault: the session ends there, since ids that are no
-    message have no place in a conversation.
+    Raises MalformedReply on anything else, naming the fault: such ids have no rendering, hence no place in a
+    conversation; what can be salvaged from them does.
     """
+    try:
+        return _parse_reply(ids, tokenizer)
+    except ConversationError as error:
+        raise MalformedReply(str(error), salvage(ids, tokenizer)) from None
+
+
+def salvage(ids: Sequence[int], tokenizer: Tokenizer) -> Message:
+    """The well-formed assistant message nearest to malformed ids: text up to the call, its name, its whole arguments.
+
+    The call starts at the first token of tool calls, and ends at ``<|tool_call_end|>`` or the turn's end. An argument
+    is whole when another or the call's end follows; of one key the first counts. Control tokens elsewhere vanish.
+    """
+    special, decode = tokenizer.special, tokenizer.decode
+    body = _split(ids, special["<|assistant_end|>"])[0]
+    parts = {special[f"<|tool_{part}|>"] for part in ("call_start", "arg", "val", "call_end")}
+    at = next((place for place, token in enumerate(body) if token in parts), len(body))
+    call_ids = body[at + 1 :] if body[at : at + 1] == [special["<|tool_call_start|>"]] else body[at:]
+    closed, *after = _split(call_ids, special["<|tool_call_end|>"])
+    name_ids, *pairs = _split(closed, special["<|tool_arg|>"])
+    arguments: dict[str, str] = {}
+    for pair in pairs if after else pairs[:-1]:
+        keys_and_values = _split(pair, special["<|tool_val|>"])
+        if len(keys_and_values) == 2:
+            arguments.setdefault(decode(keys_and_values[0]), decode(keys_and_values[1]))
+    name = decode(_split(name_ids, special["<|tool_val|>"])[0])
+    return Message("assistant", decode(body[:at]), ToolCall(name, arguments))
+
+
+def _parse_reply(ids: Sequence[int], tokenizer: Tokenizer) -> Message:
     special = tokenizer.special
     body = list(ids)
     if body and body[-1] == special["<|assistant_end|>"]:

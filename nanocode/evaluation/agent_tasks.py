@@ -76,7 +76,7 @@ def run_tasks(
 ) -> list[Episode]:
     """One episode a task, in the order of `tasks`, each in its own scratch workspace."""
     sandbox = Sandbox()
-    limits = SessionLimits(max_turns=max_turns)
+    limits = SessionLimits(max_turns=max_turns, max_malformed=1)
 
     def run(index: int, responder: Any) -> Episode:
         task = tasks[index]
@@ -86,13 +86,12 @@ def run_tasks(
             session = Session(responder, Toolbox(workspace, Policy(mode="auto"), sandbox), limits)
             outcome = session.run(task.prompt)
             verdict = check(task, outcome.conversation, workspace)
-        calls = [message.tool_call for message in outcome.conversation if message.tool_call is not None]
         return Episode(
             task,
             outcome.conversation,
             verdict,
-            calls=len(calls) + (outcome.stop_reason == "malformed"),
-            valid_calls=sum(is_valid(call) for call in calls),
+            calls=len(outcome.calls) + outcome.malformed,
+            valid_calls=sum(is_valid(finished.call) for finished in outcome.calls),
             stop_reason=outcome.stop_reason,
         )
 

@@ -154,4 +154,4 @@ def test_malformed_output_stops_one_session_alone(scripted: Any, echo: Any, toke
         return [tokenizer.special["<|tool_call_start|>"]] if stream == 2 else echo(conversation[:1], stream)
 
     results = within(10, lambda: run_lockstep(scripted(reply), 3, lambda i, r: outcomes(-i, r), **SETTINGS))
-    assert results == ["1 hello 0", "1 hello 1", "ConversationError"]
+    assert results == ["1 hello 0", "1 hello 1", "MalformedReply"]
