@@ -58,6 +58,7 @@ def own_step(settings: dict[str, Any]) -> dict[str, Any]:
 
     from nanocode.config import ModelConfig, OptimizerConfig
     from nanocode.model.gpt import GPT
+    from nanocode.training.compiled import compiled_before_use
     from nanocode.training.losses import Batch, language_model_loss
     from nanocode.training.optimizer import build_optimizer
     from nanocode.training.step import initial_state, make_step
@@ -72,7 +73,7 @@ def own_step(settings: dict[str, Any]) -> dict[str, Any]:
     )
     model = GPT(config, settings["vocab"], nnx.Rngs(0))
     optimizer = build_optimizer(OptimizerConfig(recipe="nanochat", muon_bfloat16=False), 10_000)
-    step = make_step(model, lambda own, batch: (language_model_loss(own, batch), {}), optimizer)
+    step = compiled_before_use(make_step(model, lambda own, batch: (language_model_loss(own, batch), {}), optimizer))
     state, seconds, losses = initial_state(model, optimizer), [], []
     for index in range(settings["steps"] + 1):
         shape = (settings["rows"], settings["context"] + 1)

@@ -21,6 +21,7 @@ from nanocode.model.parameters import with_parameters
 from nanocode.stopping import Interrupted
 from nanocode.training.batches import placed
 from nanocode.training.checkpoint import Checkpointer, Store
+from nanocode.training.compiled import compiled_before_use
 from nanocode.training.distributed import agree
 from nanocode.training.guard import Guard, SpikeGuard
 from nanocode.training.hardware import devices_of, measured_flops, peak_flops
@@ -109,7 +110,7 @@ def run_training(
             stack.callback(checkpointer.close)
         state, journal = train(
             lambda: initial_state(model, optimizer, mesh),
-            make_step(model, loss, optimizer, mesh, compute.device_batch_rows),
+            compiled_before_use(make_step(model, loss, optimizer, mesh, compute.device_batch_rows)),
             stack.enter_context(Prefetch(placed(batch, mesh), steps)),
             steps,
             checkpointer=checkpointer,
