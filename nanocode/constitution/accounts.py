@@ -2,10 +2,13 @@
 
 A request is *reserved* -> done (its answer is in the ledger) or *failed* (written here with what it may have cost). A
 reservation that is neither when the file is opened was under way at a kill: the server may have billed it, so its
-worst case counts as spent. The file stands beside the ledger and is its other half; records, in lists:
+worst case counts as spent. Answers may also come from earlier attempts and runs: *found* where no record has them on
+its bill, *reused* where one has. The file stands beside the ledger and is its other half; records, in lists:
 
     reserved, key, part, tokens, usd
     failed, key, reason, tokens, usd
+    found, key, part, tokens, usd
+    reused, key, part, 0, 0
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from types import TracebackType
 
 from nanocode.constitution.append_file import AppendFile
 from nanocode.constitution.faults import EndpointError, usage_of
-from nanocode.constitution.ledger import Ledger
+from nanocode.constitution.ledger import Answer, Ledger
 
 KILLED = "in flight at a kill"
 
@@ -154,6 +157,12 @@ class Accounts:
         self._file.append(["failed", reservation.key, reason, charge.tokens, charge.usd])
         self._settle(reservation, charge)
 
+    def taken_over(self, key: str, part: str, usage: tuple[int, int] | None, counted: bool) -> None:
+        """An answer of an earlier attempt or run is in the ledger; `counted`: on the bill of a record already."""
+        charge = Charge() if counted else self._charge(part, usage) or Charge()
+        self._file.append(["reused" if counted else "found", key, part, charge.tokens, charge.usd])
+        self.spent += charge
+
     def _settle(self, reservation: Reservation, charge: Charge) -> None:
         self._open.remove(reservation)
         self.reserved = self.reserved - reservation.charge if self._open else Charge()
@@ -189,12 +198,15 @@ class Accounts:
     def _take_over(self) -> None:
         """Count what earlier processes spent, and close the reservations that died with them."""
         unsettled: dict[str, Reservation] = {}
+        elsewhere: set[str] = set()
         for _, (kind, key, what, tokens, usd) in self._file.records():
             if kind == "reserved":
                 unsettled[key] = Reservation(key, what, Charge(tokens, usd))
             else:
                 unsettled.pop(key, None)
                 self.spent += Charge(tokens, usd)
+                if kind in ("found", "reused"):
+                    elsewhere.add(key)
         for key, reservation in unsettled.items():
             if key in self._ledger:
                 continue
@@ -202,12 +214,13 @@ class Accounts:
             self.spent += reservation.charge
             self._file.append(["failed", key, KILLED, reservation.charge.tokens, reservation.charge.usd])
         if self._budget.usd is not None or self._budget.tokens is not None:
-            for key in self._ledger:
-                self.spent += self._answered_before(key, unsettled.get(key))
+            for answer in self._ledger.answers():
+                if answer.key not in elsewhere:
+                    self.spent += self._answered_before(answer, unsettled.get(answer.key))
 
-    def _answered_before(self, key: str, reservation: Reservation | None) -> Charge:
+    def _answered_before(self, answer: Answer, reservation: Reservation | None) -> Charge:
         """What an answer in the ledger cost; one whose reservation is not on file, at the dearest part's price."""
-        usage = usage_of(json.loads(self._ledger.get(key) or "{}"))
+        usage = usage_of(json.loads(answer.raw))
         if reservation is not None:
             return self._charge(reservation.part, usage) or reservation.charge
         charges = [self._charge(part, usage) or Charge() for part in self._prices]
@@ -220,3 +233,11 @@ def failures_in(path: Path | str) -> Iterator[Charge]:
         for _, (kind, _, _, tokens, usd) in file.records():
             if kind == "failed" and tokens:
                 yield Charge(tokens, usd)
+
+
+def reused_in(path: Path | str) -> Iterator[str]:
+    """Keys of the answers that a file of accounts says to be on another record's bill."""
+    with AppendFile(path) as file:
+        for _, (kind, key, *_) in file.records():
+            if kind == "reused":
+                yield key

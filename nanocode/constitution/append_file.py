@@ -62,23 +62,15 @@ class AppendFile:
 
     def records(self) -> Iterator[tuple[Place, Any]]:
         """All records in the order of writing, to be read once, to the end, before the first `append`."""
-        with self.path.open("rb") as lines:
-            for line in lines:
-                found = _decode(line)
-                if found is None:
-                    self._refuse_damage(line)
-                    self.torn_bytes = len(line)
-                    break
-                yield Place(self._end, len(line)), found[0]
-                self._end += len(line)
+        for place, value in whole_records(self.path):
+            yield place, value
+            self._end = place.offset + place.length
+        self.torn_bytes = os.fstat(self._descriptor).st_size - self._end
         os.ftruncate(self._descriptor, self._end)
 
     def read(self, place: Place) -> Any:
         """The record at `place`. Raises LedgerError when it no longer verifies."""
-        found = _decode(os.pread(self._descriptor, place.length, place.offset))
-        if found is None:
-            raise LedgerError(f"{self.path}: the record at byte {place.offset} changed on disk: delete the file")
-        return found[0]
+        return read_record(self._descriptor, place, self.path)
 
     def append(self, value: Any) -> Place:
         """Write a record. Raises LedgerError when the disk is full."""
@@ -111,9 +103,30 @@ class AppendFile:
         except BlockingIOError:
             raise LedgerError(f"{self.path} is in use by another process: wait for it or end it") from None
 
-    def _refuse_damage(self, line: bytes) -> None:
-        if line.endswith(b"\n"):
-            raise LedgerError(f"{self.path}: the record at byte {self._end} is damaged: delete or restore the file")
+
+def whole_records(path: Path) -> Iterator[tuple[Place, Any]]:
+    """The records of a file that another process may be appending to, up to a torn last line.
+
+    Raises LedgerError at a damaged record before the end.
+    """
+    offset = 0
+    with path.open("rb") as lines:
+        for line in lines:
+            found = _decode(line)
+            if found is None:
+                if line.endswith(b"\n"):
+                    raise LedgerError(f"{path}: the record at byte {offset} is damaged: delete or restore the file")
+                return
+            yield Place(offset, len(line)), found[0]
+            offset += len(line)
+
+
+def read_record(descriptor: int, place: Place, path: Path) -> Any:
+    """The record at `place` of an open file. Raises LedgerError when it no longer verifies."""
+    found = _decode(os.pread(descriptor, place.length, place.offset))
+    if found is None:
+        raise LedgerError(f"{path}: the record at byte {place.offset} changed on disk: delete the file")
+    return found[0]
 
 
 def _encode(value: Any) -> bytes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from nanocode.config import ConstitutionConfig, EndpointConfig
 from nanocode.constitution import prompts
 from nanocode.constitution.accounts import Accounts, Price
+from nanocode.constitution.earlier import EarlierAnswers
 from nanocode.constitution.endpoint import Endpoint
 from nanocode.constitution.ledger import Ledger
 from nanocode.constitution.limiter import Limiter
@@ -33,8 +34,12 @@ async def open_clients(
     ledger: Ledger,
     accounts: Accounts,
     seed: int,
+    earlier: EarlierAnswers | None = None,
 ) -> AsyncIterator[Clients]:
-    """Endpoints at `base_urls` (by part) whose keys are known not to be refused. Raises EndpointError."""
+    """Endpoints at `base_urls` (by part) whose keys are known not to be refused. Raises EndpointError.
+
+    The embedded teacher is asked again rather than `earlier`: it is free, and an edit to its rules changes no key.
+    """
     limiters: dict[tuple[str, str], Limiter] = {}
     endpoints: dict[str, Endpoint] = {}
     template = prompts.template_digest()
@@ -54,6 +59,7 @@ async def open_clients(
                 template=template,
                 limiter=limiters[address],
                 rng=random.Random(f"{seed}/{part}"),
+                earlier=None if endpoint.base_url is None else earlier,
             )
         doors = {(base_urls[part], getattr(config, part).api_key_env): endpoints[part] for part in PARTS}
         for opened in doors.values():

@@ -19,8 +19,9 @@ import openai
 
 from nanocode.config import EndpointConfig
 from nanocode.constitution.accounts import Accounts
-from nanocode.constitution.faults import EndpointError, Fault, refuse_non_answers, refused
-from nanocode.constitution.ledger import Ledger, request_key
+from nanocode.constitution.earlier import EarlierAnswers
+from nanocode.constitution.faults import EndpointError, Fault, refuse_non_answers, refused, usage_of
+from nanocode.constitution.ledger import Answer, Ledger, question_key, request_key
 from nanocode.constitution.limiter import Limiter
 from nanocode.constitution.wire import WireError, message_from_reply
 from nanocode.conversation import Message
@@ -47,7 +48,10 @@ class Completion:
 
 
 class Endpoint:
-    """Asks one model on behalf of one `part`. `sleep` is an argument so that tests need not wait."""
+    """Asks one model on behalf of one `part`, unless the ledger or `earlier` have the answer.
+
+    `sleep` is an argument so that tests need not wait.
+    """
 
     def __init__(
         self,
@@ -61,11 +65,12 @@ class Endpoint:
         template: str,
         limiter: Limiter,
         rng: random.Random,
+        earlier: EarlierAnswers | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """Raises EndpointError when the environment variable that should hold the key is empty or missing."""
         self._config, self._part, self._base_url = config, part, base_url
-        self._ledger, self._accounts, self._template = ledger, accounts, template
+        self._ledger, self._accounts, self._template, self._earlier = ledger, accounts, template, earlier
         self._limiter, self._rng, self._sleep = limiter, rng, sleep
         self._has_answered = False
         self._key = _api_key(config, base_url, environment)
@@ -108,7 +113,7 @@ class Endpoint:
         tools: Sequence[Mapping[str, Any]] = (),
         schema: tuple[str, Mapping[str, Any]] | None = None,
     ) -> Completion:
-        """The answer to `messages`, from the ledger when it was finished before.
+        """The answer to `messages`, from the ledger or from `earlier` when it was finished before.
 
         `sample` tells apart equal requests; `tools` are OpenAI function schemas; `schema` is (name, JSON schema) of
         the wanted reply. Raises EndpointError without an answer, ReplyError on an answer that is no assistant
@@ -118,9 +123,26 @@ class Endpoint:
         key = request_key(request, sample, self._template)
         raw = self._ledger.get(key)
         if raw is None:
-            raw = await self._ask(key, request, wants_json=schema is not None)
+            question = question_key(request, sample, self._template)
+            known = self._known(key, question)
+            if known is not None:
+                return _completion(known.raw, known.key)
+            raw = await self._ask(key, question, request, wants_json=schema is not None)
         self._has_answered = True
         return _completion(raw, key)
+
+    def _known(self, key: str, question: str) -> Answer | None:
+        """An answer that was given under another bound and holds under this one, or one that was paid for elsewhere."""
+        own = self._ledger.fitting(question, self._config.max_tokens)
+        if own is not None or self._earlier is None:
+            return own
+        found = self._earlier.find(key, question, self._config.max_tokens)
+        if found is None:
+            return None
+        answer, counted = found
+        self._ledger.put(answer.key, answer.raw, answer.question, answer.bound)
+        self._accounts.taken_over(answer.key, self._part, usage_of(json.loads(answer.raw)), counted)
+        return answer
 
     def _request(
         self,
@@ -147,10 +169,10 @@ class Endpoint:
             request["response_format"] = {"type": "json_object"}
         return request
 
-    async def _ask(self, key: str, request: dict[str, Any], wants_json: bool) -> str:
+    async def _ask(self, key: str, question: str, request: dict[str, Any], wants_json: bool) -> str:
         """The raw text of a whole answer, after as many attempts as the configuration allows."""
         for attempt in range(1, self._config.max_attempts + 1):
-            raw = await self._attempt(key, request, wants_json)
+            raw = await self._attempt(key, question, request, wants_json)
             if isinstance(raw, str):
                 return raw
             if not raw.transient or attempt == self._config.max_attempts:
@@ -158,7 +180,7 @@ class Endpoint:
             await self._sleep(self._pause(attempt))
         raise AssertionError("max_attempts is at least 1")
 
-    async def _attempt(self, key: str, request: dict[str, Any], wants_json: bool) -> str | Fault:
+    async def _attempt(self, key: str, question: str, request: dict[str, Any], wants_json: bool) -> str | Fault:
         """One attempt, reserved before and settled after, whatever becomes of it."""
         permit = await self._limiter.acquire()
         try:
@@ -175,7 +197,7 @@ class Endpoint:
             except BaseException as error:
                 self._accounts.failed(reservation, type(error).__name__, None)
                 raise
-            raw = self._ledger.put(key, raw)
+            raw = self._ledger.put(key, raw, question, self._config.max_tokens)
             self._accounts.answered(reservation, usage)
             self._limiter.succeeded()
             return raw

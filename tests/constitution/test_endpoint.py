@@ -8,7 +8,8 @@ import time
 import pytest
 
 from nanocode.config import EndpointConfig
-from nanocode.constitution.accounts import Accounts
+from nanocode.constitution.accounts import Accounts, Budget, reused_in
+from nanocode.constitution.earlier import EarlierAnswers, Source
 from nanocode.constitution.endpoint import Endpoint, ReplyError
 from nanocode.constitution.faults import EndpointError
 from nanocode.constitution.ledger import Ledger
@@ -31,8 +32,8 @@ GOOD = (200, {}, completion("hello"))
 class Asker:
     """Asks once through an Endpoint whose pauses are recorded, not waited for."""
 
-    def __init__(self, ledger_path, base_url, **config):
-        self.ledger_path, self.base_url = ledger_path, base_url
+    def __init__(self, ledger_path, base_url, earlier=None, **config):
+        self.ledger_path, self.base_url, self.earlier = ledger_path, base_url, earlier
         self.config = EndpointConfig(model="fake", **{"max_attempts": 3, "timeout_seconds": 5} | config)
         self.pauses = []
 
@@ -51,10 +52,12 @@ class Asker:
                 template="t",
                 limiter=Limiter(concurrency, random.Random(1), lambda: sum(self.pauses), sleep),
                 rng=random.Random(1),
+                earlier=self.earlier,
                 sleep=sleep,
             )
             calls = [
-                endpoint.complete(MESSAGES, **{"sample": str(index), "seed": 1} | request) for index in range(count)
+                endpoint.complete(**{"messages": MESSAGES, "sample": str(index), "seed": 1} | request)
+                for index in range(count)
             ]
             try:
                 return await asyncio.gather(*calls, return_exceptions=True)
@@ -308,3 +311,38 @@ def test_the_key_is_sent_and_never_shown(fake_endpoint, path):
 def test_a_missing_key_is_named_before_anything_is_sent(path):
     with pytest.raises(EndpointError, match="environment variable NO_SUCH_KEY is not set"):
         Asker(path, "http://127.0.0.1:9/v1", api_key_env="NO_SUCH_KEY").ask()
+
+
+def test_a_raised_bound_asks_again_only_for_what_was_cut(fake_endpoint, path):
+    def reply(number, body):
+        cut = body["max_tokens"] == 4 and body["messages"][-1]["content"] == "long"
+        return 200, {}, completion("half" if cut else "whole", "length" if cut else "stop")
+
+    short, long = [{"role": "user", "content": "short"}], [{"role": "user", "content": "long"}]
+    with fake_endpoint(reply) as fake:
+        small = Asker(path, fake.base_url, max_tokens=4)
+        first, cut = small.ask(messages=short), small.ask(messages=long)
+        large = Asker(path, fake.base_url, max_tokens=400)
+        assert large.ask(messages=short) == first, "the answer is known by the request that it was given to"
+        again = large.ask(messages=long)
+        assert (cut.message.content, again.message.content) == ("half", "whole")
+        assert small.ask(messages=long) == cut, "and the cut one stays the answer to its own request"
+        assert large.ask(messages=long) == again
+    assert [(seen["max_tokens"], seen["messages"][-1]["content"]) for seen in fake.seen] == [
+        (4, "short"), (4, "long"), (400, "long"),
+    ]  # fmt: skip
+    assert fake.headers[1]["idempotency-key"] != fake.headers[2]["idempotency-key"], "lest the cut answer come again"
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_an_answer_of_an_earlier_run_is_taken_over_and_stands_on_one_bill(counted, fake_endpoint, path):
+    with fake_endpoint(lambda number, body: GOOD) as fake:
+        bought = Asker(path.with_name("earlier.jsonl"), fake.base_url, max_tokens=40).ask()
+        with EarlierAnswers([Source(path.with_name("earlier.jsonl"), counted)]) as earlier:
+            asker = Asker(path, fake.base_url, max_tokens=60, earlier=earlier)
+            assert asker.ask() == bought == asker.ask()
+    assert len(fake.seen) == 1
+    assert list(reused_in(path.with_suffix(".accounts"))) == ([bought.key] if counted else [])
+    budget = Budget(tokens=100)
+    with Ledger(path) as ledger, Accounts(path.with_suffix(".accounts"), ledger, {"critic": None}, budget) as accounts:
+        assert accounts.spent.tokens == (0 if counted else 5)

@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -6,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanocode.constitution.ledger import Ledger, LedgerError, request_key
+from nanocode.constitution.ledger import Answer, Ledger, LedgerError, question_key, request_key
 
 REQUEST = {
     "model": "m",
@@ -120,3 +121,47 @@ def test_sample_and_template_are_part_of_the_key_and_field_order_is_not():
 def test_a_request_that_has_no_canonical_form_is_refused():
     with pytest.raises(ValueError, match="not JSON compliant"):
         request_key(REQUEST | {"temperature": float("nan")}, "0", "t")
+
+
+def test_a_question_is_a_request_without_what_only_bounds_its_answer():
+    assert question_key(REQUEST, "0", "t") == question_key(REQUEST | {"max_tokens": 8}, "0", "t")
+    shaping = [{"model": "n"}, {"temperature": 0.6}, {"seed": 2}, {"messages": []}, {"tools": []}]
+    asked = [(REQUEST | change, "0", "t") for change in shaping] + [(REQUEST, "1", "t"), (REQUEST, "0", "u")]
+    keys = {question_key(*each) for each in asked}
+    assert len(keys) == len(asked)
+    assert question_key(REQUEST, "0", "t") not in keys
+
+
+def said(finish, tokens):
+    usage = {"prompt_tokens": 3, "completion_tokens": tokens}
+    return json.dumps({"choices": [{"message": {"content": "x"}, "finish_reason": finish}], "usage": usage})
+
+
+@given(
+    given_under=st.integers(1, 40) | st.none(), asked=st.integers(1, 40), length=st.integers(1, 40), cut=st.booleans()
+)
+def test_an_answer_holds_under_every_bound_that_its_length_fits_unless_it_was_cut(given_under, asked, length, cut):
+    if given_under is not None:
+        length = given_under if cut else min(length, given_under)
+    answer = Answer("k", said("length" if cut else "stop", length), "q", given_under)
+    assert answer.fits(asked) == (not cut and length <= asked)
+
+
+def test_an_answer_of_unknown_length_holds_under_larger_bounds_alone():
+    raw = json.dumps({"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]})
+    assert Answer("k", raw, "q", 10).fits(10)
+    assert not Answer("k", raw, "q", 10).fits(9)
+    assert not Answer("k", raw).fits(10_000)
+
+
+def test_a_ledger_finds_the_whole_answer_among_those_to_a_question(tmp_path):
+    with Ledger(tmp_path / "l.jsonl") as ledger:
+        ledger.put("old", "without a question")
+        ledger.put("a", said("length", 5), "q", 5)
+        assert ledger.fitting("q", 20) is None
+        ledger.put("b", said("stop", 9), "q", 10)
+    with Ledger(tmp_path / "l.jsonl") as ledger:
+        assert ledger.fitting("q", 20) == ledger.fitting("q", 9) == Answer("b", said("stop", 9), "q", 10)
+        assert ledger.fitting("q", 8) is None
+        assert ledger.fitting("", 20) is None
+        assert [answer.key for answer in ledger.answers()] == ["old", "a", "b"]
