@@ -408,6 +408,10 @@ class InstructionSource(Section):
     min_ascii: float = Field(0.85, ge=0, le=1, description="share of ASCII among the characters of the prose")
     near_duplicate_threshold: float = Field(0.9, gt=0, le=1, description="as in [data]; 1: exact duplicates alone")
     filters: FilterConfig = FilterConfig()
+    restyle: bool = Field(False, description="let critic and reviser work on its words; train on what is accepted")
+    preference_share: float = Field(
+        0.25, ge=0, lt=1, description="of the conversations to restyle, those that make preference pairs instead"
+    )
 
     @model_validator(mode="after")
     def _is_somewhere(self) -> InstructionSource:
@@ -450,6 +454,17 @@ class ConstitutionConfig(Section):
                 raise ValueError(
                     f"constitution.max_usd is set, but what {endpoint.model} costs is unknown: give "
                     f"usd_per_million_input_tokens and usd_per_million_output_tokens of [constitution.{part}]"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _a_limit_is_shared_out(self) -> ConstitutionConfig:
+        """Stages do not know of each other: the share of each must follow from the config."""
+        for source in self.sources:
+            if (self.max_usd or self.max_tokens) and source.restyle and source.max_rows is None:
+                raise ValueError(
+                    f"constitution.max_usd and max_tokens are shared out by tasks, and how many {source.name} has is "
+                    "unknown: give its max_rows"
                 )
         return self
 

@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 from artifacts.build import Build, Stage
 from nanocode.config import Config
-from steps.pipeline.answers import Answers
+from steps.pipeline.answers import CALLS, Answers
+from steps.pipeline.earlier_answers import earlier_answers
 from steps.pipeline.run import Run, require_sandbox
-from steps.pipeline.spend import answers_in, endpoint_cost, prices, unanswered_cost
+from steps.pipeline.spend import generation_cost
 
 Split = Literal["sft", "preference"]
 
@@ -78,15 +79,15 @@ def _generate(run: Run, shard: tuple[Split, int, int], making: Build, opened: li
         output=making.output,
         ledger_folder=answers.folder,
         pairs=pairs,
+        earlier=earlier_answers(run, making),
     )
     try:
         metrics = stage.run(config.constitution, config.seed, inputs, report, run.stop_asked(making), run.say)
     except (stage.Interrupted, stage.EndpointError):
         answers.save()
         raise
-    answers.write(making.output / "calls.jsonl.gz")
-    making.cost.update(endpoint_cost(answers_in(answers.folder), prices(config.constitution)))
-    making.cost.update(unanswered_cost(answers.folder))
+    answers.write(making.output / CALLS)
+    making.cost.update(generation_cost(answers.folder, config.constitution))
     return metrics
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from nanocode.config import ConstitutionConfig
@@ -24,6 +24,16 @@ def prices(config: ConstitutionConfig) -> dict[str, Price]:
     return {
         model: price for model, offers in found.items() if len(offers) == 1 for price in offers if price is not None
     }
+
+
+def generation_cost(ledger_folder: Path, config: ConstitutionConfig) -> dict[str, float]:
+    """All that a stage with its ledgers in `ledger_folder` adds to its cost.
+
+    ``reused_requests``: answers that another record has on its bill; they are counted and not charged again.
+    """
+    reused = _reused(ledger_folder)
+    cost = endpoint_cost(answers_in(ledger_folder, reused), prices(config)) | unanswered_cost(ledger_folder)
+    return cost | {"reused_requests": len(reused)} if reused else cost
 
 
 def endpoint_cost(answers: Iterable[str], known: Mapping[str, Price]) -> dict[str, float]:
@@ -56,10 +66,16 @@ def unanswered_cost(ledger_folder: Path) -> dict[str, float]:
     return cost if worst.usd is None else cost | {"unanswered_usd_at_most": round(worst.usd, 6)}
 
 
-def answers_in(ledger_folder: Path) -> Iterator[str]:
-    """The raw answers that the ledgers in a folder hold."""
+def answers_in(ledger_folder: Path, without: Container[str] = ()) -> Iterator[str]:
+    """The raw answers that the ledgers in a folder hold, less those to some requests."""
     for path in sorted(ledger_folder.glob(LEDGERS)):
-        yield from (raw for _, raw in entries(path))
+        yield from (answer.raw for answer in entries(path) if answer.key not in without)
+
+
+def _reused(ledger_folder: Path) -> set[str]:
+    from nanocode.constitution.accounts import reused_in
+
+    return {key for path in sorted(ledger_folder.glob(ACCOUNTS)) for key in reused_in(path)}
 
 
 def _price(answered: str, known: Mapping[str, Price]) -> Price | None:

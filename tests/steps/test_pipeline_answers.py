@@ -28,7 +28,10 @@ class Machine:
         (self.work / "scratch").mkdir(parents=True, exist_ok=True)
         run = SimpleNamespace(work=self.work, say=self.said.append, config=SimpleNamespace(compute=ComputeConfig()))
         making = SimpleNamespace(
-            key="a" * 64, scratch=self.work / "scratch", checkpoints=CheckpointStore(self.store, "a" * 64)
+            key="a" * 64,
+            scratch=self.work / "scratch",
+            checkpoints=CheckpointStore(self.store, "a" * 64),
+            stage=SimpleNamespace(step="generate_rollouts"),
         )
         return Answers(run, making)
 

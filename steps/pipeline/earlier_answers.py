@@ -1,0 +1,125 @@
+"""Where answers that were paid for may lie: ledgers of this machine, checkpoints of unfinished keys, finished records.
+
+A stage's key changes with its code and its config; most of its requests do not. What they were answered is looked up
+before an endpoint is asked. A ledger of this machine is removed when a record in the store holds all of it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from artifacts.build import Build, cache_key
+from artifacts.checkpoints import CheckpointStore
+from artifacts.explain import KeyIndex
+from artifacts.records import ArtifactError, Record, read_json
+from artifacts.repository import Repository, blob_name, fetch_files
+from artifacts.store import MissingObject
+from nanocode.constitution.append_file import whole_records
+from nanocode.constitution.earlier import Source
+from nanocode.constitution.ledger import Index, answer_of
+from nanocode.constitution.prompts import PARTS
+from steps.pipeline.answers import CALLS, LEDGERS, ledgers_folder, restored
+from steps.pipeline.run import Run
+
+_ATTEMPT = re.compile(r"ckpt/([0-9a-f]+)/attempts/\d+\.json")
+
+
+def earlier_answers(run: Run, making: Build) -> list[Source]:
+    """Ledger files in which to look before an endpoint is asked; none where the embedded teacher plays all parts.
+
+    Of this machine, those of other keys; of the store, what attempts at this artifact under other keys had saved, and
+    the record that is nearest to it. Copies lie in the stage's scratch folder.
+    """
+    tidy(run, making.key)
+    if all(getattr(run.config.constitution, part).base_url is None for part in PARTS):
+        return []
+    folder = making.scratch / "earlier"
+    folder.mkdir()
+    found = [
+        *_of_nearest_record(run, making, folder),
+        *_of_this_machine(run, making),
+        *_unfinished(run, making, folder),
+    ]
+    answers = sum(1 for source in found for _ in whole_records(source.path))
+    if answers:
+        run.say(f"{making.stage.step}: {answers:,} answers of other attempts and runs are looked into before asking")
+    return found
+
+
+def tidy(run: Run, own_key: str = "") -> None:
+    """Remove ledgers of this machine whose key has a record that holds every one of their answers, and say so.
+
+    Answers that are nowhere else stay, with a word about it.
+    """
+    for folder in sorted(ledgers_folder(run).glob("*")):
+        record = run.repository.find(folder.name) if folder.name != own_key and any(folder.glob(LEDGERS)) else None
+        if record is None:
+            continue
+        with TemporaryDirectory(dir=run.work) as scratch:
+            lacking, held = _lacking(folder, _calls(run.repository, record, Path(scratch)))
+        if lacking:
+            run.say(f"{folder}: kept, for {lacking:,} of its {held:,} answers are in no record")
+        else:
+            shutil.rmtree(folder)
+            run.say(f"{folder}: removed, its {held:,} answers are in record {record.digest[:12]} ({record.name})")
+
+
+def _lacking(folder: Path, calls: Path | None) -> tuple[int, int]:
+    """How many answers of a folder's ledgers a record's calls do not hold, and how many there are."""
+    known, held, lacking = Index(), 0, 0
+    for place, record in whole_records(calls) if calls is not None else ():
+        known.add(place, answer_of(record).key, "")
+    for ledger in sorted(folder.glob(LEDGERS)):
+        for _, record in whole_records(ledger):
+            held += 1
+            lacking += known.place(answer_of(record).key) is None
+    return lacking, held
+
+
+def _of_this_machine(run: Run, making: Build) -> Iterator[Source]:
+    for folder in sorted(ledgers_folder(run).glob("*")):
+        if folder.name != making.key:
+            yield from (Source(path, counted=False) for path in sorted(folder.glob(LEDGERS)))
+
+
+def _unfinished(run: Run, making: Build, folder: Path) -> Iterator[Source]:
+    """What attempts at the same artifact under other keys left in the store."""
+    store = run.repository.store
+    attempts = {match[1]: name for name in store.list("ckpt/") if (match := _ATTEMPT.fullmatch(name))}
+    for key, name in sorted(attempts.items()):
+        checkpoints = CheckpointStore(store, key)
+        try:
+            if key == making.key or read_json(store.read(name), name).get("name") != making.stage.name:
+                continue
+            saved = checkpoints.latest()
+            if saved is not None:
+                whole = restored(checkpoints, saved, folder / key)
+                yield from (Source(path, counted=False) for path in sorted(whole.glob(LEDGERS)))
+        except (ArtifactError, MissingObject) as error:  # its owner may be at work on it, or done
+            run.say(f"{making.stage.step}: answers of an unfinished attempt cannot be read: {error}")
+
+
+def _of_nearest_record(run: Run, making: Build, folder: Path) -> Iterator[Source]:
+    _, payload = cache_key(run.repository, making.stage, run.root)
+    nearest = KeyIndex(run.repository).nearest(payload, making.stage.name)
+    record = None if nearest is None else run.repository.find(nearest.key)
+    calls = None if record is None else _calls(run.repository, record, folder)
+    if calls is not None:
+        yield Source(calls, counted=True)
+
+
+def _calls(repository: Repository, record: Record, folder: Path) -> Path | None:
+    """A record's calls as a ledger file, None when it has none."""
+    entries = [entry for entry in record.files if entry.path == CALLS]
+    if not entries:
+        return None
+    fetch_files(repository.store, entries, folder, blob_name)
+    plain = folder / "calls.jsonl"
+    with gzip.open(folder / CALLS) as compressed, plain.open("wb") as file:
+        shutil.copyfileobj(compressed, file)
+    return plain
