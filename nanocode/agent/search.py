@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 from nanocode.agent import matching
 from nanocode.agent.files import ToolError, Workspace
-from nanocode.agent.processes import run_bounded
+from nanocode.agent.processes import Bounds, run_bounded
 
 SKIPPED_FOLDERS = frozenset({".git", ".nanocode"})
 MAX_PATTERN_CHARACTERS = 1_000
@@ -87,9 +87,7 @@ def _search_in_child(pattern: str, texts: list[tuple[str, str]], limit: int) -> 
         request.seek(0)
         completed = run_bounded(
             [sys.executable, "-I", "-S", matching.__file__],
-            wall_seconds=CHILD_SECONDS,
-            output_bytes=CHILD_OUTPUT_BYTES,
-            flood_bytes=CHILD_OUTPUT_BYTES,
+            Bounds(CHILD_SECONDS, CHILD_OUTPUT_BYTES, CHILD_OUTPUT_BYTES),
             environment={},
             stdin=request.fileno(),
         )

@@ -224,6 +224,8 @@ def _bash_text(completed: Completed, limits: Limits) -> str:
         rows.append(f"timed out after {limits.wall_seconds:g} seconds")
     elif completed.flooded:
         rows.append(f"stopped after {limits.flood_bytes} bytes of output")
+    elif completed.exceeded:
+        rows.append(f"stopped: {completed.exceeded}")
     elif completed.exit_code != 0:
         rows.append(f"exit code {completed.exit_code}")
     return "\n".join([*rows, *completed.notes])

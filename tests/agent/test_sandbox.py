@@ -134,12 +134,29 @@ def test_processor_time_is_bounded(sandbox: Sandbox, workspace: Path) -> None:
     assert completed.exit_code == 128 + 9 and not completed.timed_out and time.monotonic() - started < 4
 
 
-def test_the_number_of_processes_is_bounded(sandbox: Sandbox, workspace: Path) -> None:
+def test_the_number_of_processes_is_bounded_by_the_kernel(sandbox: Sandbox, workspace: Path) -> None:
+    # The kernel does not count the processes of root, so root is given up first.
     command = "ulimit -u; for i in $(seq 20); do sleep 0.2 & done 2>&1; wait"
     completed = sandbox.run(command, workspace, replace(LIMITS, processes=10, wall_seconds=1.0))
-    assert completed.output.startswith("10\n")
-    # The kernel does not count the processes of root (docs/safety.md).
-    assert os.geteuid() == 0 or "Resource temporarily unavailable" in completed.output
+    assert completed.output.startswith("10\n") and "Resource temporarily unavailable" in completed.output
+
+
+def test_where_root_cannot_be_given_up_processes_are_counted(
+    sandbox: Sandbox, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox_module, "drops_root", lambda bwrap: False)
+    command = "for i in $(seq 20); do setsid sleep 7654324 & done; wait"
+    completed = sandbox.run(command, workspace, replace(LIMITS, processes=10))
+    assert gone("sleep 7654324")
+    assert completed.exceeded == "more than 10 processes" if os.geteuid() == 0 else "unavailable" in completed.output
+
+
+def test_memory_is_bounded_in_sum(sandbox: Sandbox, workspace: Path) -> None:
+    # Each process stays within its own limit.
+    command = "for i in 1 2 3; do python -c 'import time; x = bytearray(90_000_000); time.sleep(9)' & done; wait"
+    limits = replace(LIMITS, memory_bytes=200_000_000, total_memory_bytes=150_000_000)
+    completed = sandbox.run(command, workspace, limits)
+    assert completed.exceeded == "more than 150000000 bytes of memory" and not completed.timed_out
 
 
 def test_a_time_out_leaves_no_orphan_even_when_the_signal_is_ignored(sandbox: Sandbox, workspace: Path) -> None:

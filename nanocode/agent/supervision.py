@@ -1,0 +1,68 @@
+"""Count what a running command uses in sum, where the kernel only bounds each process by itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+RESIDENT_FIELD = 1
+# The sandbox's own first process, and one that is about to end: the kernel's limit is reached before this one.
+NOT_COUNTED = 2
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Bounds on a whole process tree: processes and threads together, and bytes of memory in use."""
+
+    processes: int
+    memory_bytes: int
+
+    def exceeded(self, root: int) -> str:
+        """Which bound the descendants of process ``root`` are over, in words; empty when none."""
+        tasks = memory = 0
+        for pid in descendants(root):
+            tasks += _count(Path(f"/proc/{pid}/task"))
+            memory += resident_bytes(pid)
+            if tasks - NOT_COUNTED > self.processes:
+                return f"more than {self.processes} processes"
+            if memory > self.memory_bytes:
+                return f"more than {self.memory_bytes} bytes of memory"
+        return ""
+
+
+def descendants(root: int) -> Iterator[int]:
+    """Process ids below ``root``. A child whose parent has ended is a child of the namespace's first process.
+
+    Empty where the kernel does not tell children (CONFIG_PROC_CHILDREN).
+    """
+    pending = [root]
+    while pending:
+        current = pending.pop()
+        for thread in _names(Path(f"/proc/{current}/task")):
+            with suppress(OSError):
+                children = Path(f"/proc/{current}/task/{thread}/children").read_text().split()
+                pending += map(int, children)
+                yield from map(int, children)
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process that is in use now, shared pages included; 0 when it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[RESIDENT_FIELD]) * PAGE_BYTES
+    except (OSError, IndexError):
+        return 0
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return [entry.name for entry in os.scandir(folder)]
+    except OSError:
+        return []
+
+
+def _count(folder: Path) -> int:
+    return len(_names(folder))
