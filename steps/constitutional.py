@@ -87,6 +87,8 @@ def carry_out(
             )
             watching.say(f"{asked.step}: {accounts.lost} requests were under way at a kill and are asked again{bill}")
         earlier = stack.enter_context(EarlierAnswers(asked.earlier))
+        if len(earlier):
+            watching.say(f"{asked.step}: {len(earlier):,} answers of other attempts and runs are looked into first")
         stage = _Stage(asked, total, soul, accounts, watching)
         asyncio.run(stage.do_all(tasks, base_urls, ledger, earlier, sink))
     metrics = sink.finish()

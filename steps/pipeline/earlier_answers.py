@@ -38,17 +38,9 @@ def earlier_answers(run: Run, making: Build) -> list[Source]:
     tidy(run, making.key)
     if all(getattr(run.config.constitution, part).base_url is None for part in PARTS):
         return []
-    folder = making.scratch / "earlier"
-    folder.mkdir()
-    found = [
-        *_of_nearest_record(run, making, folder),
-        *_of_this_machine(run, making),
-        *_unfinished(run, making, folder),
-    ]
-    answers = sum(1 for source in found for _ in whole_records(source.path))
-    if answers:
-        run.say(f"{making.stage.step}: {answers:,} answers of other attempts and runs are looked into before asking")
-    return found
+    copies = making.scratch / "earlier"
+    copies.mkdir()
+    return [*_of_nearest_record(run, making, copies), *_of_this_machine(run, making), *_unfinished(run, making, copies)]
 
 
 def tidy(run: Run, own_key: str = "") -> None:
