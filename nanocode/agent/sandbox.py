@@ -155,7 +155,7 @@ def drops_root(bwrap: Path) -> bool:
 
 
 def unprivileged_command(command: Sequence[str], workspace: Path) -> list[str]:
-    """``command`` as a user who owns what root owns in the workspace and below closed folders on the way to the rest."""
+    """``command`` as a user who owns what root owns in the workspace and below closed folders on the way."""
     needed = [*profile.needed_paths(), Path(command[0]).resolve()]
     closed = {ancestor for path in needed if (ancestor := profile.closed_ancestor(path))}
     closed.add(profile.closed_ancestor(workspace) or workspace)

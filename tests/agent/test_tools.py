@@ -123,13 +123,13 @@ def test_grep(toolbox: Toolbox) -> None:
 
 
 def test_bash(toolbox: Toolbox) -> None:
-    toolbox.limits = ToolLimits(bash=Limits(wall_seconds=0.5))
+    toolbox.limits = ToolLimits(bash=Limits(wall_seconds=1.5))
     for command, text, ok in [
         ("echo hi", "hi", True),
         ("true", "(no output)", True),
         ("echo hi; exit 1", "hi\nexit code 1", False),
         ("false", "(no output)\nexit code 1", False),
-        ("echo hi; sleep 9", "hi\ntimed out after 0.5 seconds", False),
+        ("echo hi; sleep 9", "hi\ntimed out after 1.5 seconds", False),
         ("nosuch", "bash: line 1: nosuch: command not found\nexit code 127", False),
         ("pwd; ls", "/project\na.py", True),
         ("mkdir .git", "(no output)\nrenamed .git to .git.blocked: it is protected", True),
