@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+END = b"data: [DONE]\n\n"
 _PIECE = re.compile(r"\s*\S+\s*\Z|\s*\S+|\s+")
 
 
@@ -21,18 +22,20 @@ def events(completion: Mapping[str, Any], include_usage: bool) -> Iterator[bytes
         yield _chunk(completion, {"tool_calls": [{"index": index, **call}]})
     yield _chunk(completion, {}, choice["finish_reason"])
     if include_usage:
-        yield _event(_head(completion) | {"choices": [], "usage": completion["usage"]})
-    yield b"data: [DONE]\n\n"
+        yield event(chunk_head(completion) | {"choices": [], "usage": completion["usage"]})
+    yield END
 
 
 def _chunk(completion: Mapping[str, Any], delta: Mapping[str, Any], finish: str | None = None) -> bytes:
-    return _event(_head(completion) | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+    return event(chunk_head(completion) | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
 
 
-def _head(completion: Mapping[str, Any]) -> dict[str, Any]:
+def chunk_head(completion: Mapping[str, Any]) -> dict[str, Any]:
+    """What every chunk of a completion says."""
     kept = {name: completion[name] for name in ("id", "created", "model")}
     return {"object": "chat.completion.chunk", **kept}
 
 
-def _event(value: Mapping[str, Any]) -> bytes:
+def event(value: Mapping[str, Any]) -> bytes:
+    """One server-sent event."""
     return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
