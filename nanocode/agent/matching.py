@@ -1,7 +1,8 @@
 """Regular expressions over lines of text, with protection against patterns that never come back.
 
 This file is also a program of its own (standard library only): patterns that can backtrack without bound are matched in
-a child process that the caller can kill, because a running ``re`` match cannot be interrupted from within.
+a child process that the caller can kill, because a running ``re`` match cannot be interrupted from within. The child
+gives up every file and the network before it looks at the pattern.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections.abc import Iterable, Iterator
 from re import _constants as opcodes  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import NamedTuple
+
+from nanocode.agent import landlock
 
 # A repeat bounded by this many is as harmless as writing it out.
 SMALL_REPEAT = 16
@@ -116,9 +119,6 @@ def first_matches(
 
 def main() -> None:
     """Read ``{"pattern", "files", "limit"}`` from standard input, write ``[matches, total]``, both as JSON."""
+    landlock.restrict({}, tcp=False)
     request = json.load(sys.stdin)
     json.dump(first_matches(compile_pattern(request["pattern"]), request["files"], request["limit"]), sys.stdout)
-
-
-if __name__ == "__main__":
-    main()

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from nanocode.agent import matching
 from nanocode.agent.files import ToolError, Workspace
@@ -80,13 +80,20 @@ def _search(
     return _search_in_child(pattern.pattern, texts, limit)
 
 
+def child_command(program: str = "matching.main()") -> list[str]:
+    """An isolated Python that has only the matching module and what that imports."""
+    package = str(Path(matching.__file__).resolve().parents[2])
+    code = f"import sys; sys.path.insert(0, {package!r}); from nanocode.agent import matching; {program}"
+    return [sys.executable, "-I", "-S", "-c", code]
+
+
 def _search_in_child(pattern: str, texts: list[tuple[str, str]], limit: int) -> tuple[list[tuple[str, int, str]], int]:
     """Match in a process that is killed when the pattern backtracks for ever."""
     with tempfile.TemporaryFile("w+", encoding="utf-8") as request:
         json.dump({"pattern": pattern, "files": texts, "limit": limit}, request)
         request.seek(0)
         completed = run_bounded(
-            [sys.executable, "-I", "-S", matching.__file__],
+            child_command(),
             Bounds(CHILD_SECONDS, CHILD_OUTPUT_BYTES, CHILD_OUTPUT_BYTES),
             environment={},
             stdin=request.fileno(),
