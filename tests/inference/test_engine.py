@@ -9,8 +9,9 @@ import pytest
 from flax import nnx
 
 from nanocode.conversation import ConversationError, Message
-from nanocode.inference import engine as engine_module
-from nanocode.inference.engine import Engine, ModelResponder
+from nanocode.inference import decoding
+from nanocode.inference.engine import Engine
+from nanocode.inference.responder import ModelResponder
 from nanocode.inference.overflow import ContextOverflow
 from nanocode.model.gpt import GPT
 from nanocode.tokenizer import Tokenizer
@@ -37,14 +38,12 @@ def shallow(tiny_model: MakeModel, tokenizer: Tokenizer) -> Engine:
 
 
 def test_a_second_engine_over_an_equal_architecture_compiles_nothing(
-    tiny_model: MakeModel, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+    tiny_model: MakeModel, tokenizer: Tokenizer
 ) -> None:
-    traced = []
-    prefill = engine_module._prefill
-    monkeypatch.setattr(engine_module, "_prefill", lambda *arguments: traced.append(1) or prefill(*arguments))
-    for _ in range(2):
-        Engine(tiny_model(depth=1), tokenizer).generate([prompt(5)], max_new_tokens=NEW + 1)
-    assert traced == [1]
+    for expected in (True, False):
+        before = decoding.prefill._cache_size(), decoding.decode._cache_size()
+        Engine(tiny_model(depth=1, rope_base=777.0), tokenizer).generate([prompt(5)], max_new_tokens=NEW)
+        assert ((decoding.prefill._cache_size(), decoding.decode._cache_size()) != before) is expected
 
 
 def prompt(tokens: int, seed: int = 0) -> list[int]:
@@ -209,12 +208,12 @@ def test_every_position_is_a_draw_of_its_own(table: Engine) -> None:
 
 
 def test_a_responder_answers_a_conversation(table: Engine) -> None:
-    responder = ModelResponder(table, max_new_tokens=NEW, temperature=0.0, seed=0)
+    responder = ModelResponder(table, max_new_tokens=NEW)
     assert responder.respond([Message("user", "hello")]) == Message("assistant", '!"')
 
 
 def test_a_responder_says_when_the_conversation_is_too_long(table: Engine) -> None:
-    responder = ModelResponder(table, max_new_tokens=NEW, temperature=0.0, seed=0)
+    responder = ModelResponder(table, max_new_tokens=NEW)
     with pytest.raises(ContextOverflow):
         responder.respond([Message("user", "hello " * 60)])
 
@@ -223,7 +222,7 @@ def test_a_responder_refuses_output_that_is_no_message(tiny_model: MakeModel, to
     special = tokenizer.special
     start, call = special["<|assistant_start|>"], special["<|tool_call_start|>"]
     engine = Engine(table_model(tiny_model, tokenizer, {start: {call: 30.0}, call: {call: 30.0}}), tokenizer)
-    responder = ModelResponder(engine, max_new_tokens=NEW, temperature=0.0, seed=0)
+    responder = ModelResponder(engine, max_new_tokens=NEW)
     with pytest.raises(ConversationError, match="not closed"):
         responder.respond([Message("user", "hello")])
 
