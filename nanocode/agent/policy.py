@@ -1,17 +1,24 @@
-"""One policy for all four tools: what runs at once, what is asked for, what is refused."""
+"""One policy for all four tools: what runs at once, what is asked for, what is refused, and by which rule.
+
+In this order: protected paths, the user's deny rules, what the mode refuses, what the mode allows, the user's allow
+rules, what the user has allowed for good in this session, the user himself, and where there is nobody to ask, no.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from nanocode.agent.protected import is_protected
+from nanocode.agent.rules import Rules
 from nanocode.conversation import ToolCall
 
 Mode = Literal["plan", "ask", "auto-edit", "auto"]
 Verdict = Literal["allow", "ask", "deny"]
+Answer = bool | Literal["always"]
 MODES: tuple[Mode, ...] = get_args(Mode)
+USER_SAID_NO = "the user said no"
 
 # Bash in plan mode is allowed because it sees a read-only workspace.
 TABLE: dict[Mode, dict[str, Verdict]] = {
@@ -22,7 +29,7 @@ TABLE: dict[Mode, dict[str, Verdict]] = {
 }
 
 
-def deny_all(call: ToolCall) -> bool:
+def deny_all(call: ToolCall) -> Answer:
     """The answer where nobody can be asked."""
     return False
 
@@ -35,12 +42,35 @@ class Decision:
     rule: str
 
 
+@dataclass
+class Approvals:
+    """What the user has allowed for good, until the session ends: a tool, or for Bash one exact command."""
+
+    _given: set[tuple[str, str]] = field(default_factory=set, init=False)
+
+    def remember(self, call: ToolCall) -> None:
+        """Do not ask for this again."""
+        self._given.add(_kind(call))
+
+    def cover(self, call: ToolCall) -> bool:
+        """Whether the like of it was allowed for good."""
+        return _kind(call) in self._given
+
+    def forget(self) -> None:
+        """Ask for everything again."""
+        self._given.clear()
+
+
 @dataclass(frozen=True)
 class Policy:
-    """``confirm`` is asked in modes that ask; the default stands for a missing terminal and says no."""
+    """``confirm`` is asked in modes that ask (True, False or ``"always"``); the default stands for a missing terminal
+    and says no. ``rules`` are the user's own, never the workspace's.
+    """
 
     mode: Mode = "ask"
-    confirm: Callable[[ToolCall], bool] = deny_all
+    confirm: Callable[[ToolCall], Answer] = deny_all
+    rules: Rules = field(default_factory=Rules)
+    approvals: Approvals = field(default_factory=Approvals, compare=False)
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -55,5 +85,34 @@ class Policy:
         """The verdict on ``call``; ``path`` is the file it touches, relative to the workspace and normalised."""
         if call.name == "Edit" and path is not None and is_protected(path):
             return Decision("deny", f"{path} is protected")
-        verdict = TABLE[self.mode].get(call.name, "deny")
-        return Decision(verdict, f"mode {self.mode}")
+        if path is not None and (pattern := self.rules.denying(path)) is not None:
+            return Decision("deny", f"the user's deny rule {pattern!r}")
+        verdict, rule = TABLE[self.mode].get(call.name, "deny"), f"mode {self.mode}"
+        if call.name == "Bash" and verdict == "allow" and self.rules.deny:
+            verdict, rule = "ask", f"{rule}, and deny rules cannot bind commands"
+        if verdict == "ask" and (pattern := self.rules.allowing(call, path)) is not None:
+            return Decision("allow", f"the user's allow rule {pattern!r}")
+        if verdict == "ask" and self.approvals.cover(call):
+            return Decision("allow", f"the user allowed it for good ({rule})")
+        return Decision(verdict, rule)
+
+    def settle(self, call: ToolCall, path: str | None = None) -> Decision:
+        """`decide`, the user asked where that is the verdict: allow or deny."""
+        decision = self.decide(call, path)
+        if decision.verdict != "ask":
+            return decision
+        if self.confirm is deny_all:
+            return Decision("deny", f"nobody to ask ({decision.rule})")
+        answer = self.confirm(call)
+        if answer == "always":
+            self.approvals.remember(call)
+        return Decision("allow", f"the user said yes ({decision.rule})") if answer else Decision("deny", USER_SAID_NO)
+
+
+def _kind(call: ToolCall) -> tuple[str, str]:
+    return call.name, call.arguments.get("command", "") if call.name == "Bash" else ""
+
+
+def refusal(decision: Decision) -> str:
+    """What the model reads of a call that was denied."""
+    return decision.rule if decision.rule == USER_SAID_NO else f"not allowed: {decision.rule}"

@@ -6,20 +6,26 @@ has to make sense of them. What went wrong starts with ``error: ``.
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from nanocode.agent.editing import Edited, decode, encode, numbered, plural, refuse_line_numbers, replace_once
 from nanocode.agent.files import MAX_FILE_BYTES, FileContent, ToolError, Workspace, shown
+from nanocode.agent.journal import Entry, Journal
 from nanocode.agent.matching import split_lines
-from nanocode.agent.policy import Policy, deny_all
-from nanocode.agent.processes import Completed
+from nanocode.agent.policy import Decision, Policy, refusal
+from nanocode.agent.results import ToolResult, bash_result, capped, valid_text
+from nanocode.agent.rules import Rules
 from nanocode.agent.sandbox import Limits, SandboxUnavailable, Shell
 from nanocode.agent.search import grep
+from nanocode.agent.undo import sha256
 from nanocode.conversation import ToolCall
+
+if TYPE_CHECKING:
+    from nanocode.agent.audit import AuditLog
 
 SHOWN_NAME_CHARACTERS = 40
 DEFAULT_READ_LINES = 100
@@ -53,14 +59,6 @@ TOOLS: Mapping[str, ToolSpec] = {
 
 
 @dataclass(frozen=True)
-class ToolResult:
-    """What the model reads, and whether the call did what it asked for."""
-
-    text: str
-    ok: bool
-
-
-@dataclass(frozen=True)
 class ToolLimits:
     """Bounds of results; characters of text, matches of Grep, and those of a Bash command."""
 
@@ -70,62 +68,57 @@ class ToolLimits:
 
 
 @dataclass(frozen=True)
-class _Change:
-    """An edit that can be undone: content before (None: there was no file) and the digest after."""
+class _Permitted(Workspace):
+    """The workspace as a search may see it: files under the user's deny rules are not there."""
 
-    path: PurePosixPath
-    before: bytes | None
-    after: bytes
+    rules: Rules
+
+    def files(self, path: PurePosixPath, skip: frozenset[str]) -> Iterator[tuple[str, bytes]]:
+        for name, data in super().files(path, skip):
+            # A name that was shortened for showing could hide what a rule looks for.
+            if name == shown(PurePosixPath(name)) and self.rules.denying(name) is None:
+                yield name, data
 
 
 @dataclass
 class Toolbox:
-    """The tools over one workspace under one policy. ``sandbox`` None means that Bash is refused."""
+    """The tools over one workspace under one policy. ``sandbox`` None means that Bash is refused.
+
+    With ``audit`` every call is on disk before it runs and after, and what edits and commands changed can be undone,
+    in a later process too; the log must lie outside of the workspace (AuditError).
+    """
 
     workspace: Path
     policy: Policy
     sandbox: Shell | None
     limits: ToolLimits = field(default_factory=ToolLimits)
-    _seen: dict[PurePosixPath, bytes] = field(default_factory=dict, init=False, repr=False)
-    _changes: list[_Change] = field(default_factory=list, init=False, repr=False)
+    audit: AuditLog | None = None
+    _seen: dict[PurePosixPath, str] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._files = Workspace.at(self.workspace)
+        self._journal = Journal(self._files, self.audit)
 
     def execute(self, call: ToolCall) -> ToolResult:
         """Run one call. Whatever is wrong with it, or goes wrong in it, becomes an ``error: `` result.
 
-        Raises SandboxUnavailable when the sandbox that is there breaks: what a model reads must not depend on that.
+        Raises SandboxUnavailable when the sandbox that is there breaks, and AuditError when the log cannot be written:
+        what a model reads must not depend on that.
         """
+        entry, result = self._journal.begin(call), None
         try:
-            self._check_arguments(call)
-            self._check_policy(call)
-            result = self._tools()[call.name](call.arguments)
-        except ToolError as error:
-            result = ToolResult(f"error: {error}", ok=False)
-        except SandboxUnavailable as error:
-            if self.sandbox is not None:
-                raise
-            result = ToolResult(f"error: {error}", ok=False)
-        except OSError as error:
-            result = ToolResult(f"error: {(error.strerror or 'the system refused').lower()}", ok=False)
-        return ToolResult(capped(result.text, self.limits.result_characters), result.ok)
+            result = self._attempt(call, entry)
+            return result
+        finally:
+            entry.end(result)
 
     def undo(self) -> str | None:
-        """Take back the last edit; its path, or None without one. Raises ToolError when the file changed since."""
-        if not self._changes:
-            return None
-        change = self._changes[-1]
-        current = self._files.read(change.path)
-        if _digest(current.data) != change.after:
-            raise ToolError(f"{shown(change.path)} changed since that edit")
-        if change.before is None:
-            self._files.remove(change.path)
-            self._seen.pop(change.path, None)
-        else:
-            self._write(change.path, change.before, current)
-        self._changes.pop()
-        return shown(change.path)
+        """Take back the last edit or command; the files restored, or None without one.
+
+        Raises ToolError, with nothing changed, when a file changed since. The model has to read such a file again
+        before it can edit it.
+        """
+        return self._journal.undo()
 
     def preview(self, call: ToolCall) -> tuple[str, str] | None:
         """Text before and after an Edit call, for a diff; None for other calls and for edits that would fail."""
@@ -138,7 +131,24 @@ class Toolbox:
         except ToolError:
             return None
 
-    def _tools(self) -> Mapping[str, Callable[[Mapping[str, str]], ToolResult]]:
+    def _attempt(self, call: ToolCall, entry: Entry) -> ToolResult:
+        try:
+            self._check_arguments(call)
+            entry.decision = self._decide(call)
+            if entry.decision.verdict == "deny":
+                raise ToolError(refusal(entry.decision))
+            result = self._tools()[call.name](call.arguments, entry)
+        except ToolError as error:
+            result = ToolResult(f"error: {error}", ok=False)
+        except SandboxUnavailable as error:
+            if self.sandbox is not None:
+                raise
+            result = ToolResult(f"error: {error}", ok=False)
+        except OSError as error:
+            result = ToolResult(f"error: {(error.strerror or 'the system refused').lower()}", ok=False)
+        return replace(result, text=capped(valid_text(result.text), self.limits.result_characters))
+
+    def _tools(self) -> Mapping[str, Callable[[Mapping[str, str], Entry], ToolResult]]:
         return {"Read": self._read, "Edit": self._edit, "Grep": self._grep, "Bash": self._bash}
 
     def _check_arguments(self, call: ToolCall) -> None:
@@ -152,31 +162,28 @@ class Toolbox:
             if name not in spec.required + spec.optional:
                 raise ToolError(f"{spec.name} has no argument {name[:SHOWN_NAME_CHARACTERS]}")
 
-    def _check_policy(self, call: ToolCall) -> None:
+    def _decide(self, call: ToolCall) -> Decision:
         argument = call.arguments.get("path" if call.name == "Grep" else "file_path")
         path = None if argument is None else str(self._files.relative(argument))
-        decision = self.policy.decide(call, path)
-        if decision.verdict == "deny":
-            raise ToolError(f"not allowed: {decision.rule}")
-        if decision.verdict == "ask" and not self.policy.confirm(call):
-            nobody = self.policy.confirm is deny_all
-            raise ToolError(f"not allowed: nobody to ask ({decision.rule})" if nobody else "the user said no")
+        return self.policy.settle(call, path)
 
-    def _read(self, arguments: Mapping[str, str]) -> ToolResult:
+    def _read(self, arguments: Mapping[str, str], entry: Entry) -> ToolResult:
         path = self._files.relative(arguments["file_path"])
         offset = _positive(arguments, "offset", 1)
         limit = _positive(arguments, "limit", DEFAULT_READ_LINES)
+        entry.intend()
         content = self._files.read(path)
-        self._seen[path] = _digest(content.data)
+        self._seen[path] = sha256(content.data)
         text = decode(content.data, shown(path))
         return ToolResult(numbered(text, shown(path), offset, limit), ok=True)
 
-    def _edit(self, arguments: Mapping[str, str]) -> ToolResult:
+    def _edit(self, arguments: Mapping[str, str], entry: Entry) -> ToolResult:
         path, before, after = self._planned_edit(arguments)
-        if before is not None and self._seen.get(path, _digest(before.data)) != _digest(before.data):
+        if before is not None and self._seen.get(path, sha256(before.data)) != sha256(before.data):
             raise ToolError(f"{shown(path)} changed since it was read; read it again")
-        self._write(path, after.data, before)
-        self._changes.append(_Change(path, before.data if before else None, _digest(after.data)))
+        entry.edit(str(path), before, after.data)
+        self._files.write(path, after.data, before)
+        self._seen[path] = sha256(after.data)
         if before is None:
             lines = len(split_lines(after.data.decode()))
             return ToolResult(f"created {shown(path)}, {plural(lines, 'line')}", ok=True)
@@ -198,47 +205,24 @@ class Toolbox:
             raise ToolError(f"file would be too large ({len(after.data)} bytes, at most {MAX_FILE_BYTES})")
         return path, before, after
 
-    def _write(self, path: PurePosixPath, data: bytes, before: FileContent | None) -> None:
-        self._files.write(path, data, before)
-        self._seen[path] = _digest(data)
-
-    def _grep(self, arguments: Mapping[str, str]) -> ToolResult:
+    def _grep(self, arguments: Mapping[str, str], entry: Entry) -> ToolResult:
         path = self._files.relative(arguments.get("path", "."))
-        return ToolResult(grep(self._files, arguments["pattern"], path, self.limits.grep_matches), ok=True)
+        entry.intend()
+        rules = self.policy.rules
+        files = _Permitted(self._files.root, self._files.given, rules) if rules.deny else self._files
+        return ToolResult(grep(files, arguments["pattern"], path, self.limits.grep_matches), ok=True)
 
-    def _bash(self, arguments: Mapping[str, str]) -> ToolResult:
+    def _bash(self, arguments: Mapping[str, str], entry: Entry) -> ToolResult:
         if self.sandbox is None:
             raise ToolError("Bash is off: there is no sandbox")
         command = arguments["command"]
         encode(command, "command")
         if "\0" in command or not command.strip():
             raise ToolError("command is empty" if "\0" not in command else "command holds a zero byte")
-        limits = self.limits.bash
-        completed = self.sandbox.run(command, self._files.root, limits, self.policy.writable)
-        return ToolResult(_bash_text(completed, limits), ok=completed.exit_code == 0 and not completed.timed_out)
-
-
-def _bash_text(completed: Completed, limits: Limits) -> str:
-    rows = [completed.output.rstrip("\n") or "(no output)"]
-    if completed.timed_out:
-        rows.append(f"timed out after {limits.wall_seconds:g} seconds")
-    elif completed.flooded:
-        rows.append(f"stopped after {limits.flood_bytes} bytes of output")
-    elif completed.exceeded:
-        rows.append(f"stopped: {completed.exceeded}")
-    elif completed.exit_code != 0:
-        rows.append(f"exit code {completed.exit_code}")
-    return "\n".join([*rows, *completed.notes])
-
-
-def capped(text: str, limit: int) -> str:
-    """The text, or its head and tail with a marker between that says how much is missing; never over ``limit``."""
-    if len(text) <= limit:
-        return text
-    # The marker's own length depends on the number in it; reserving for the whole text's length is enough.
-    room = limit - len(f"\n... {len(text)} characters left out ...\n")
-    head, tail = (room + 1) // 2, room // 2
-    return f"{text[:head]}\n... {len(text) - head - tail} characters left out ...\n{text[len(text) - tail :]}"
+        limits, writable = self.limits.bash, self.policy.writable
+        with self._journal.watched(entry, writable):
+            completed = self.sandbox.run(command, self._files.root, limits, writable)
+        return bash_result(completed, limits)
 
 
 def _positive(arguments: Mapping[str, str], name: str, default: int) -> int:
@@ -250,7 +234,3 @@ def _positive(arguments: Mapping[str, str], name: str, default: int) -> int:
     if int(value) < 1:
         raise ToolError(f"{name} must be 1 or more")
     return int(value)
-
-
-def _digest(data: bytes) -> bytes:
-    return hashlib.sha256(data).digest()

@@ -247,7 +247,10 @@ def test_undo_takes_edits_back_in_order_and_spares_later_work(toolbox: Toolbox) 
     assert toolbox.undo() == "b.py" and not (toolbox.workspace / "b.py").exists()
     assert toolbox.undo() == "a.py" and (toolbox.workspace / "a.py").read_text() == SAMPLE
     assert toolbox.undo() is None
-    use(toolbox, "Edit", file_path="a.py", old_string="1", new_string="3")
+    edit = {"file_path": "a.py", "old_string": "1", "new_string": "3"}
+    assert use(toolbox, "Edit", **edit) == "error: a.py changed since it was read; read it again"
+    use(toolbox, "Read", file_path="a.py")
+    assert use(toolbox, "Edit", **edit) == "edited a.py, line 2"
     (toolbox.workspace / "a.py").write_text("somebody else's")
     with pytest.raises(ToolError, match="changed since that edit"):
         toolbox.undo()
