@@ -8,6 +8,7 @@ link would help, and nothing but regular files is ever read or written.
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import secrets
 import stat
@@ -22,12 +23,19 @@ MAX_FILE_BYTES = 1_000_000
 SHOWN_PATH_CHARACTERS = 200
 # Each level of a walk holds a descriptor and a stack frame.
 MAX_DEPTH = 100
+# What a walk may look at before it gives up: names in one folder are held and sorted, all names cost a system call.
+MAX_NAMES = 100_000
+MAX_LOOKS = 200_000
 NEW_FILE_MODE = 0o644
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class ToolError(Exception):
     """A tool cannot do what was asked; the message is what the model reads after ``error: ``."""
+
+
+class TooManyFiles(Exception):
+    """A walk has looked at MAX_LOOKS names without coming to an end."""
 
 
 @dataclass(frozen=True)
@@ -126,13 +134,14 @@ class Workspace:
     def files(self, path: PurePosixPath, skip: frozenset[str]) -> Iterator[tuple[str, bytes]]:
         """(relative path, bytes) of the readable regular files at or below ``path``, sorted; links are not entered.
 
-        Files over MAX_FILE_BYTES, folders named in ``skip`` and what lies deeper than MAX_DEPTH are left out.
+        Files over MAX_FILE_BYTES, folders named in ``skip`` and what lies deeper than MAX_DEPTH are left out. Raises
+        TooManyFiles after MAX_LOOKS names, or at a folder that holds more than MAX_NAMES.
         """
         if self.kind(path) != stat.S_IFDIR:
             yield str(path), self.read(path).data
             return
         with self._folder(path.parts, path) as folder:
-            yield from _files_below(folder, path, skip)
+            yield from _files_below(folder, path, skip, itertools.count(1))
 
     @contextmanager
     def _folder(self, parts: tuple[str, ...], path: PurePosixPath, create: bool = False) -> Iterator[int]:
@@ -191,9 +200,10 @@ def read_regular(folder: int, name: str, path: PurePosixPath) -> FileContent:
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         _refuse_special(status, path)
-        data = file.read(MAX_FILE_BYTES + 1)
-    if len(data) > MAX_FILE_BYTES:
-        raise ToolError(f"file too large: {shown(path)} ({status.st_size} bytes, at most {MAX_FILE_BYTES})")
+        # A file can grow after the look at its size, and some claim to be empty.
+        data = file.read(MAX_FILE_BYTES + 1) if status.st_size <= MAX_FILE_BYTES else b""
+    if (size := max(len(data), status.st_size)) > MAX_FILE_BYTES:
+        raise ToolError(f"file too large: {shown(path)} ({size} bytes, at most {MAX_FILE_BYTES})")
     return FileContent(data, status)
 
 
@@ -235,9 +245,13 @@ def _refuse_changed(folder: int, path: PurePosixPath, before: FileContent | None
         raise ToolError(f"{shown(path)} changed since it was read; read it again")
 
 
-def _files_below(folder: int, path: PurePosixPath, skip: frozenset[str]) -> Iterator[tuple[str, bytes]]:
+def _files_below(
+    folder: int, path: PurePosixPath, skip: frozenset[str], looks: Iterator[int]
+) -> Iterator[tuple[str, bytes]]:
     """Depth first in sorted order: a folder's files and subfolders by name."""
-    for name in sorted(os.listdir(folder)):
+    for name in _sorted_names(folder):
+        if next(looks) > MAX_LOOKS:
+            raise TooManyFiles
         below = path / name
         try:
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -246,9 +260,17 @@ def _files_below(folder: int, path: PurePosixPath, skip: frozenset[str]) -> Iter
             elif stat.S_ISDIR(status.st_mode) and name not in skip and len(below.parts) <= MAX_DEPTH:
                 child = os.open(name, FOLDER_FLAGS, dir_fd=folder)
                 try:
-                    yield from _files_below(child, below, skip)
+                    yield from _files_below(child, below, skip, looks)
                 finally:
                     os.close(child)
         except (OSError, ToolError):
             # Unreadable, or changed while we look: a search goes on without it, as grep does.
             continue
+
+
+def _sorted_names(folder: int) -> list[str]:
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in itertools.islice(entries, MAX_NAMES + 1)]
+    if len(names) > MAX_NAMES:
+        raise TooManyFiles
+    return sorted(names)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from nanocode.agent import matching
-from nanocode.agent.files import ToolError, Workspace
+from nanocode.agent.files import ToolError, TooManyFiles, Workspace
 from nanocode.agent.processes import Bounds, run_bounded
 
 SKIPPED_FOLDERS = frozenset({".git", ".nanocode"})
@@ -60,11 +60,14 @@ def grep(workspace: Workspace, pattern: str, path: PurePosixPath, max_matches: i
 def _texts(workspace: Workspace, path: PurePosixPath, pattern: str, budget: _Budget) -> Iterator[tuple[str, str]]:
     # A pattern without special characters can rule out most files before they are split into lines.
     literal = pattern.encode("utf-8", "replace") if re.escape(pattern) == pattern else b""
-    for name, data in workspace.files(path, SKIPPED_FOLDERS):
-        if not budget.allows(len(data)):
-            return
-        if literal in data and b"\0" not in data:
-            yield name, data.decode("utf-8", "replace")
+    try:
+        for name, data in workspace.files(path, SKIPPED_FOLDERS):
+            if not budget.allows(len(data)):
+                return
+            if literal in data and b"\0" not in data:
+                yield name, data.decode("utf-8", "replace")
+    except TooManyFiles:
+        budget.exhausted = True
 
 
 def _search(
