@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from nanocode.agent import nearest
 from nanocode.agent.files import ToolError
 from nanocode.agent.matching import split_lines
 
@@ -66,7 +67,8 @@ def replace_once(data: bytes, old: str, new: str, path: str) -> Edited:
     count = _occurrences(data, needle)
     if count == 0:
         refuse_line_numbers(old, "old_string")
-        raise ToolError(f"old_string not found in {path}")
+        near = nearest.hint(split_lines(data.decode("utf-8", "replace")), old)
+        raise ToolError(f"old_string not found in {path}" + (f"; {near}" if near else ""))
     if count > 1:
         raise ToolError(f"old_string occurs {count} times in {path}")
     refuse_line_numbers(new, "new_string")

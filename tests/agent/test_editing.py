@@ -1,5 +1,7 @@
 """Edit changes the one place that was meant and nothing else; Read numbers lines as the file does."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,6 +47,30 @@ def test_edits_that_would_be_a_guess_are_refused(data: bytes, old: str, message:
     with pytest.raises(ToolError) as refused:
         replace_once(data, old, "z", "a.py")
     assert str(refused.value) == message
+
+
+@pytest.mark.parametrize(
+    ("old", "hint"),
+    [
+        ("\tgive(1)", "; line 2 differs in white space only: '    give(1)'"),
+        ("def one():\n  give(1)", "; line 1 is its first line, but the rest differs"),
+        ("    give(2)", "; line 2 is nearest: '    give(1)'"),
+        ("class Other:", ""),
+        ("\n\n", ""),
+    ],
+)
+def test_a_text_that_is_not_there_is_told_where_it_comes_near(old: str, hint: str) -> None:
+    with pytest.raises(ToolError) as refused:
+        replace_once(b"def one():\n    give(1)\n", old, "z", "a.py")
+    assert str(refused.value) == f"old_string not found in a.py{hint}"
+
+
+def test_a_hint_is_quick_also_in_a_large_file() -> None:
+    data = b"".join(b"value_%d = compute(%d, %d)\n" % (n, n, n * n) for n in range(30_000))
+    started = time.perf_counter()
+    with pytest.raises(ToolError, match=r"not found in a\.py$"):
+        replace_once(data, "value_x = compute(1, 2)", "z", "a.py")
+    assert time.perf_counter() - started < 2
 
 
 def test_line_numbers_pasted_into_the_new_text_are_refused() -> None:
