@@ -226,7 +226,8 @@ def _write_new(folder: int, name: str, data: bytes, before: FileContent | None) 
                 # Only root may give a file away; for others the file becomes theirs, as with any editor.
                 with suppress(PermissionError):
                     os.fchown(descriptor, before.status.st_uid, before.status.st_gid)
-            os.fchmod(descriptor, stat.S_IMODE(before.status.st_mode))
+            # Not the bits that run a program as its owner: what they stood for was the old content.
+            os.fchmod(descriptor, stat.S_IMODE(before.status.st_mode) & ~(stat.S_ISUID | stat.S_ISGID))
         file.write(data)
         file.flush()
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Find the protected names of a large workspace again and again, looking only into folders that have changed."""
+"""Find what must be kept from a command in a large workspace, again and again, looking only at what has changed."""
 
 from __future__ import annotations
 
@@ -17,6 +17,14 @@ class _Listing(NamedTuple):
     changed_at: int
     subfolders: tuple[str, ...]
     wanted: tuple[str, ...]
+    special: tuple[str, ...]
+
+
+class Found(NamedTuple):
+    """Paths of the entries whose names are wanted, and of sockets, pipes and devices, which lead out of a folder."""
+
+    wanted: list[str]
+    special: list[str]
 
 
 @dataclass
@@ -32,10 +40,10 @@ class Folders:
     clock: Callable[[], int] = time.time_ns
     _known: dict[tuple[int, int], _Listing] = field(default_factory=dict, init=False, repr=False)
 
-    def walk(self, root: str) -> list[str]:
-        """Paths of the wanted entries below ``root``; links are not followed and wanted folders not entered."""
+    def walk(self, root: str) -> Found:
+        """What lies below ``root``; links are not followed and wanted folders not entered."""
         seen: dict[tuple[int, int], _Listing] = {}
-        found, pending = [], [root]
+        found, pending = Found([], []), [root]
         while pending:
             current = pending.pop()
             try:
@@ -43,8 +51,10 @@ class Folders:
             except OSError:
                 # No permission, or nested too deep for a path: git and we cannot read configuration there either.
                 continue
-            found += [os.path.join(current, name) for name in listing.wanted]  # noqa: PTH118 - a hot loop over strings
-            pending += [os.path.join(current, name) for name in listing.subfolders]  # noqa: PTH118
+            prefix = current + os.sep
+            found.wanted.extend(prefix + name for name in listing.wanted)
+            found.special.extend(prefix + name for name in listing.special)
+            pending += [prefix + name for name in listing.subfolders]
         self._known = seen
         return found
 
@@ -61,12 +71,14 @@ class Folders:
             seen[identity] = listing
         return listing
 
-    def _read(self, folder: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        subfolders, wanted = [], []
+    def _read(self, folder: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+        subfolders, wanted, special = [], [], []
         with os.scandir(folder) as entries:
             for entry in entries:
                 if self.is_wanted(entry.name):
                     wanted.append(entry.name)
                 elif entry.is_dir(follow_symlinks=False):
                     subfolders.append(entry.name)
-        return tuple(subfolders), tuple(wanted)
+                elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
+                    special.append(entry.name)
+        return tuple(subfolders), tuple(wanted), tuple(special)

@@ -84,6 +84,8 @@ def options(workspace: Path, tmp_bytes: int, writable: bool, protected: Protecte
     arguments += ["--bind" if writable else "--ro-bind", str(workspace), PROJECT]
     for path in protected.existing(workspace):
         arguments += ["--ro-bind", str(workspace / path), f"{PROJECT}/{path}"]
+    for path in protected.special:
+        arguments += ["--ro-bind-try", "/dev/null", f"{PROJECT}/{path}"]
     # The root is a tmpfs without a size: unless it is closed, a command can fill the machine's memory through it.
     return [*arguments, "--remount-ro", "/", "--chdir", PROJECT]
 

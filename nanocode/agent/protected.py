@@ -51,9 +51,13 @@ def protected_folders() -> Folders:
 
 @dataclass(frozen=True)
 class ProtectedPaths:
-    """The protected paths of a workspace at one moment, with what tells each from a newcomer."""
+    """The protected paths of a workspace at one moment, with what tells each from a newcomer.
+
+    ``special`` are its sockets, pipes and devices: whoever listens at one of them listens outside of the sandbox.
+    """
 
     identities: dict[str, Identity]
+    special: tuple[str, ...] = ()
     folders: Folders = field(default_factory=protected_folders, compare=False, repr=False)
 
     @classmethod
@@ -63,11 +67,13 @@ class ProtectedPaths:
         ``folders`` remembers earlier walks of the same workspace.
         """
         folders = folders or protected_folders()
-        found = {}
-        for path in map(Path, folders.walk(str(workspace))):
+        found = folders.walk(str(workspace))
+        identities = {}
+        for path in map(Path, found.wanted):
             with suppress(FileNotFoundError):
-                found[str(path.relative_to(workspace))] = Identity.of(path)
-        return cls(found, folders)
+                identities[str(path.relative_to(workspace))] = Identity.of(path)
+        special = sorted(str(Path(path).relative_to(workspace)) for path in found.special)
+        return cls(identities, tuple(special), folders)
 
     def existing(self, workspace: Path) -> list[str]:
         """Paths to mount read-only, sorted. A link is replaced by its target, or left out when that lies outside."""
