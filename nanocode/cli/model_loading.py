@@ -2,29 +2,68 @@
 
 from __future__ import annotations
 
-from nanocode.agent.session import Responder
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from nanocode.cli.context import model_folder, open_repository
 
-MAX_NEW_TOKENS = 96
+if TYPE_CHECKING:
+    from artifacts.repository import Repository
+    from nanocode.inference.engine import Engine
 
 
-def load_responder(model: str | None, store: str | None, temperature: float, seed: int) -> Responder:
-    """The released model (the newest release without a name) behind the decoding engine.
+@dataclass(frozen=True)
+class Found:
+    """A model's files. `label` is how it is called here: nano@3, or the folder's name; a folder has no `digest`."""
+
+    label: str
+    name: str
+    digest: str
+    folder: Path
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model behind the decoding engine, and the files that it came from."""
+
+    found: Found
+    engine: Engine
+
+
+def find_model(model: str | None, store: str | None) -> Found:
+    """The files of MODEL (None: the newest release), verified. Raises UnknownModel, ArtifactError for altered files."""
+    if model is not None and Path(model).is_dir():
+        folder = Path(model)
+        return Found(folder.resolve().name, folder.resolve().name, "", folder)
+    from artifacts.releases import resolve
+
+    repository = open_repository(store)
+    release = resolve(repository, model or _newest(repository))
+    label = f"{release.name}@{release.version}"
+    return Found(label, release.name, release.record, model_folder(repository, label))
+
+
+def load_named(model: str | None, store: str | None) -> LoadedModel:
+    """MODEL behind the decoding engine.
 
     Raises UnknownModel, ArtifactError for altered files, ModelError, TokenizerError.
     """
-    from artifacts.releases import UnknownModel, list_releases
-    from nanocode.inference.engine import Engine, ModelResponder
+    found = find_model(model, store)
+    # Loading JAX takes seconds: a name that means nothing is reported before.
+    from nanocode.inference.engine import Engine
     from nanocode.model.weights import load_model
     from nanocode.tokenizer import Tokenizer
 
-    repository = open_repository(store)
-    if model is None:
-        releases = list_releases(repository)
-        if not releases:
-            raise UnknownModel(f"no model has been released in {repository.store.url} yet: `make run` makes one")
-        newest = max(releases, key=lambda release: release.created)
-        model = f"{newest.name}@{newest.version}"
-    folder = model_folder(repository, model)
-    engine = Engine(load_model(folder), Tokenizer.load(folder / "tokenizer.json"))
-    return ModelResponder(engine, max_new_tokens=MAX_NEW_TOKENS, temperature=temperature, seed=seed)
+    tokenizer = Tokenizer.load(found.folder / "tokenizer.json")
+    return LoadedModel(found, Engine(load_model(found.folder), tokenizer))
+
+
+def _newest(repository: Repository) -> str:
+    from artifacts.releases import UnknownModel, list_releases
+
+    releases = list_releases(repository)
+    if not releases:
+        raise UnknownModel(f"no model has been released in {repository.store.url} yet: `make run` makes one")
+    newest = max(releases, key=lambda release: release.created)
+    return f"{newest.name}@{newest.version}"

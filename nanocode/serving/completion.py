@@ -37,7 +37,9 @@ class Reply:
     choices: list[Choice] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.choices = [Choice(self.tokenizer, self.asked.stop) for _ in range(self.asked.choices)]
+        self.choices = [
+            Choice(self.tokenizer, self.asked.stop, self.asked.tools is not None) for _ in range(self.asked.choices)
+        ]
 
     def usage(self) -> dict[str, int]:
         """Token counts of all choices together."""

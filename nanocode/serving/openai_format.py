@@ -46,10 +46,14 @@ class Ended:
 
 @dataclass
 class Choice:
-    """One reply while it comes. Text never ends inside a UTF-8 character, nor inside what may become a stop string."""
+    """One reply while it comes. Text never ends inside a UTF-8 character, nor inside what may become a stop string.
+
+    Unless it `may_call`, a reply ends where the model begins a call: it was trained to call tools, asked or not.
+    """
 
     tokenizer: Tokenizer
     stop: Sequence[str] = ()
+    may_call: bool = True
     tokens: list[Token] = field(default_factory=list, init=False)
     _decoder: codecs.IncrementalDecoder = field(init=False, repr=False)
     _held: str = field(default="", init=False)
@@ -61,7 +65,7 @@ class Choice:
 
     @property
     def is_over(self) -> bool:
-        """Whether a stop string was met: what the model says from here on does not count."""
+        """Whether it was stopped: what the model says from here on does not count."""
         return self._stopped
 
     def add(self, token: Token) -> Piece:
@@ -69,6 +73,10 @@ class Choice:
         if self._stopped:
             return Piece("", ())
         self.tokens.append(token)
+        if not self.may_call and token.id == self.tokenizer.special["<|tool_call_start|>"]:
+            text = self._cut(self._held + self._decoder.decode(b"", final=True))
+            self._stopped, self._held = True, ""
+            return Piece(text, ())
         if not self._in_text or token.id in self.tokenizer.special_ids:
             self._in_text = False
             return Piece("", ())

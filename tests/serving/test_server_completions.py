@@ -108,6 +108,19 @@ def test_a_call_comes_as_a_function_call_and_its_result_goes_back(client):
     assert second.choices[0].message.content.startswith("tool_result said:     1→x = 1")
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("options", [{}, {"tools": tool_schemas(), "tool_choice": "none"}])
+def test_a_reply_without_tools_ends_where_the_model_would_call_one(client, stream, options):
+    messages = [{"role": "user", "content": "read"}]
+    if stream:
+        chunks = streamed(client, messages=messages, **options)
+        assert (text_of(chunks), chunks[-1].choices[0].finish_reason) == ("i look at it", "stop")
+    else:
+        choice = client.chat.completions.create(model=MODEL, messages=messages, **options).choices[0]
+        assert (choice.message.content, choice.finish_reason) == ("i look at it", "stop")
+        assert choice.message.tool_calls is None
+
+
 def test_a_streamed_call_is_the_same_call(client):
     chunks = streamed(client, messages=[{"role": "user", "content": "read"}], tools=tool_schemas())
     (delta,) = [choice.delta for chunk in chunks for choice in chunk.choices if choice.delta.tool_calls]
