@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from nanocode.conversation import (
     ConversationError,
+    MalformedReply,
     Message,
     ToolCall,
     assistant_ids,
@@ -14,6 +15,7 @@ from nanocode.conversation import (
     parse_assistant,
     render,
     render_prompt,
+    salvage,
     to_json,
 )
 from nanocode.tokenizer import SPECIAL_TOKENS, Tokenizer
@@ -203,6 +205,55 @@ def test_a_malformed_reply_is_refused(tokenizer: Tokenizer, kind: str, turn_end:
     parts, fault = MALFORMED_REPLIES[kind]
     with pytest.raises(ConversationError, match=fault.replace("|", r"\|")):
         parse_assistant(ids_of([*parts, *turn_end], tokenizer), tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "name", "arguments"),
+    [
+        ("unclosed_call", "", "Read", {}),
+        ("call_with_nothing_after_its_start", "", "", {}),
+        ("text_after_the_call", "", "Read", {}),
+        ("argument_without_value", "", "Read", {}),
+        ("argument_with_two_values", "", "Read", {}),
+        ("doubled_key", "", "Read", {"k": "a"}),
+        ("value_without_key", "", "Read", {}),
+        ("two_calls", "", "Read", {}),
+        ("call_end_without_start", "text", "", {}),
+        ("control_token_in_the_text", "text", "", {}),
+        ("control_token_in_the_name", "", "Read", {}),
+        ("control_token_in_a_value", "", "Read", {"k": ""}),
+        ("two_turn_ends", "text", "", {}),
+    ],
+)
+def test_the_nearest_message_to_a_malformed_reply(
+    tokenizer: Tokenizer, kind: str, text: str, name: str, arguments: dict[str, str]
+) -> None:
+    with pytest.raises(MalformedReply) as caught:
+        parse_assistant(ids_of(MALFORMED_REPLIES[kind][0], tokenizer), tokenizer)
+    assert caught.value.salvaged == Message("assistant", text, ToolCall(name, arguments))
+
+
+def test_whole_arguments_survive_and_a_cut_one_does_not(tokenizer: Tokenizer) -> None:
+    parts = ["on it", START, "Edit", ARG, "file_path", VAL, "a.py", ARG, "new_string", VAL, "x = "]
+    cut = salvage(ids_of(parts, tokenizer), tokenizer)
+    assert cut == Message("assistant", "on it", ToolCall("Edit", {"file_path": "a.py"}))
+    closed = salvage(ids_of([*parts, END, "<|user_start|>"], tokenizer), tokenizer)
+    assert closed.tool_call == ToolCall("Edit", {"file_path": "a.py", "new_string": "x = "})
+    assert salvage(ids_of(["Read", ARG, "k", VAL, "v", END], tokenizer), tokenizer).tool_call == ToolCall(
+        "", {"k": "v"}
+    )
+
+
+@given(ids=st.lists(st.integers(0, 299), max_size=30))
+def test_whatever_is_salvaged_is_a_message_that_renders_and_parses(tokenizer: Tokenizer, ids: list[int]) -> None:
+    message = salvage(ids, tokenizer)
+    assert message.tool_call is not None
+    assert parse_assistant(assistant_ids(message, tokenizer), tokenizer) == message
+
+
+@given(reply=st.builds(Message, st.just("assistant"), TEXT, CALLS))
+def test_salvaging_what_is_well_formed_loses_nothing(tokenizer: Tokenizer, reply: Message) -> None:
+    assert salvage(assistant_ids(reply, tokenizer), tokenizer) == reply
 
 
 @pytest.mark.parametrize(
