@@ -16,7 +16,7 @@ from typing import Any
 
 from nanocode.agent.policy import Policy
 from nanocode.agent.sandbox import Sandbox
-from nanocode.agent.session import Session, SessionLimits
+from nanocode.agent.session import Responder, Session, SessionLimits
 from nanocode.agent.tools import TOOLS, Toolbox
 from nanocode.conversation import Message, ToolCall
 from nanocode.evaluation.intervals import Rate
@@ -73,29 +73,38 @@ def run_tasks(
     max_turns: int,
     max_new_tokens: int,
     seed: int,
+    heard: Callable[[Episode], None] = lambda episode: None,
 ) -> list[Episode]:
-    """One episode a task, in the order of `tasks`, each in its own scratch workspace."""
+    """One episode a task, in the order of `tasks`, each in its own scratch workspace; `heard` is told of each as it
+    ends, on its own thread.
+    """
     sandbox = Sandbox()
-    limits = SessionLimits(max_turns=max_turns, max_malformed=1)
 
-    def run(index: int, responder: Any) -> Episode:
-        task = tasks[index]
-        with tempfile.TemporaryDirectory(prefix="nanocode-task-") as scratch:
-            workspace = Path(scratch)
-            prepare(task, workspace)
-            session = Session(responder, Toolbox(workspace, Policy(mode="auto"), sandbox), limits)
-            outcome = session.run(task.prompt)
-            verdict = check(task, outcome.conversation, workspace)
-        return Episode(
-            task,
-            outcome.conversation,
-            verdict,
-            calls=len(outcome.calls) + outcome.malformed,
-            valid_calls=sum(is_valid(finished.call) for finished in outcome.calls),
-            stop_reason=outcome.stop_reason,
-        )
+    def run(index: int, responder: Responder) -> Episode:
+        episode = work_on(tasks[index], responder, sandbox, max_turns)
+        heard(episode)
+        return episode
 
     return run_lockstep(engine, len(tasks), run, temperature=temperature, max_new_tokens=max_new_tokens, seed=seed)
+
+
+def work_on(task: Task, responder: Responder, sandbox: Sandbox, max_turns: int) -> Episode:
+    """One task, once, in a scratch workspace of its own. The first malformed reply ends it."""
+    limits = SessionLimits(max_turns=max_turns, max_malformed=1)
+    with tempfile.TemporaryDirectory(prefix="nanocode-task-") as scratch:
+        workspace = Path(scratch)
+        prepare(task, workspace)
+        session = Session(responder, Toolbox(workspace, Policy(mode="auto"), sandbox), limits)
+        outcome = session.run(task.prompt)
+        verdict = check(task, outcome.conversation, workspace)
+    return Episode(
+        task,
+        outcome.conversation,
+        verdict,
+        calls=len(outcome.calls) + outcome.malformed,
+        valid_calls=sum(is_valid(finished.call) for finished in outcome.calls),
+        stop_reason=outcome.stop_reason,
+    )
 
 
 def is_valid(call: ToolCall) -> bool:
