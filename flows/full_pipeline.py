@@ -104,6 +104,7 @@ class FullPipeline(FlowSpec):
     @stage
     def plan_rollouts(self):
         """Fan out over shards of the SFT and preference tasks."""
+        pipeline.tidy_ledgers(self.run())
         self.next(self.generate_rollouts, foreach="rollout_shards")
 
     @retry(times=1, minutes_between_retries=0)
@@ -125,9 +126,15 @@ class FullPipeline(FlowSpec):
         for task in sorted(inputs, key=lambda task: task.order):
             shards[task.split].append(task.rollouts)
         self.conversations = pipeline.gather_rollouts(self.run(), "sft", shards["sft"])
-        self.pairs = pipeline.gather_rollouts(self.run(), "preference", shards["preference"])
-        self.instructions = pipeline.convert_instructions(self.run(), self.tokenizer)
-        cards.data(current.card["data"], self.run(), self.conversations, self.pairs, self.instructions)
+        sets = pipeline.convert_instructions(self.run(), self.tokenizer)
+        restyled = {
+            split: pipeline.restyle_instructions(self.run(), split, sets, self.tokenizer, self.soul) for split in shards
+        }
+        self.instructions = sets | restyled["sft"]
+        shown = sets | {f"{name}, restyled": record for name, record in restyled["sft"].items()}
+        pairs = [*shards["preference"], *restyled["preference"].values()]
+        self.pairs = pipeline.gather_rollouts(self.run(), "preference", pairs)
+        cards.data(current.card["data"], self.run(), self.conversations, self.pairs, shown)
         self.next(self.sft)
 
     @card(type="blank", id="sft")

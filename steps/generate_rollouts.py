@@ -6,7 +6,6 @@ A stage works on one shard of one split (`steps.constitutional` has what it shar
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ from nanocode.stopping import Interrupted
 from nanocode.tasks.registry import sample_tasks
 from nanocode.tasks.task import Task
 from nanocode.tokenizer import Tokenizer
-from steps.constitutional import Asked, Watching, accounts_path, carry_out, share_of_budget
+from steps.constitutional import Asked, Watching, accounts_path, carry_out, sampling_seed, share_of_budget
 
 __all__ = ["EndpointError", "Inputs", "Interrupted", "PairSettings", "accounts_path", "run", "share_of_budget"]
 
@@ -113,8 +112,8 @@ def shard_of_tasks(config: ConstitutionConfig, seed: int, inputs: Inputs) -> lis
 
 
 def task_seed(seed: int, task: Task) -> int:
-    """The sampling seed of all requests of one task: 31 bits, so that every endpoint takes it."""
-    return int.from_bytes(hashlib.sha256(f"{seed}/{task.id}".encode()).digest()[:4], "big") >> 1
+    """The sampling seed of all requests of one task."""
+    return sampling_seed(seed, task.id)
 
 
 def _toolbox(workspace: Path) -> Toolbox:

@@ -13,7 +13,7 @@ from nanocode.constitution.records import Counts, conversation_row, pair_row
 from nanocode.constitution.rollout import Rollout
 from nanocode.constitution.rules import adheres
 from nanocode.constitution.soul import Soul
-from nanocode.conversation import from_json
+from nanocode.conversation import from_json, render
 from nanocode.tokenizer import Tokenizer
 
 
@@ -86,6 +86,37 @@ class ConversationFile:
         self._lines.write(row)
         self._registers[row["register"]] += 1
         self._adhering += adheres(from_json(row["messages"]), self._soul)
+
+
+class AcceptedFile:
+    """``conversations.jsonl`` of given conversations: the accepted versions alone, if they fit the context."""
+
+    def __init__(self, folder: Path, soul: Soul, tokenizer: Tokenizer, context_tokens: int) -> None:
+        self._lines, self._soul = _Lines(folder / "conversations.jsonl"), soul
+        self._tokenizer, self._context_tokens = tokenizer, context_tokens
+        self._counts, self._licences, self._written = Counts(), Counter[str](), 0
+
+    def take(self, outcome: Rollout | None) -> None:
+        """See Sink."""
+        if outcome is None:
+            self._counts.add_refused()
+            return
+        self._counts.add(outcome)
+        if outcome.accepted is None:
+            return
+        fits = len(render(outcome.accepted, self._tokenizer).ids) <= self._context_tokens
+        self._counts.gate["kept" if fits else "longer than the context"] += 1
+        if fits:
+            row = conversation_row(outcome, "soul", outcome.accepted, self._soul)
+            self._lines.write(row)
+            self._written += 1
+            self._licences[str(row["provenance"].get("licence"))] += 1
+
+    def finish(self) -> dict[str, Any]:
+        """See Sink."""
+        self._lines.finish()
+        rows = {"conversations": {"soul": self._written}, "licences": dict(self._licences)}
+        return self._counts.metrics() | rows
 
 
 class PairFile:

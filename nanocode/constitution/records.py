@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from nanocode.constitution.gate import Decision
 from nanocode.constitution.prompts import RULES_MODEL, template_digest
-from nanocode.constitution.rollout import Judgement, Rollout
+from nanocode.constitution.rollout import Given, Judgement, Rollout
 from nanocode.constitution.rules import BEST_SCORE
 from nanocode.constitution.soul import Soul
 from nanocode.conversation import Conversation, to_json
@@ -41,7 +41,8 @@ def pair_row(outcome: Rollout, accepted: Conversation, decision: Decision, soul:
 
 def _provenance(outcome: Rollout, soul: Soul) -> dict[str, Any]:
     models = dict(outcome.models)
-    return {
+    given = dict(outcome.task.provenance) if isinstance(outcome.task, Given) else {}
+    return given | {
         "task": outcome.task.id,
         "models": models,
         "taught_by": taught_by(models),

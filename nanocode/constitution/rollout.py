@@ -1,18 +1,21 @@
 """One rollout: draft with real tools, then critique and revise the words until the constitution is kept.
 
-The generator works on the task turn by turn and its calls are executed. Critic and reviser then deal with the texts
-alone: calls and results of the accepted conversation are those of the draft, byte for byte. A draft or a revision
-counts only if the task's own check passes on it.
+The generator works on the task turn by turn and its calls are executed; or the draft is a conversation that there is
+already, with executed calls. Critic and reviser then deal with the texts alone: calls and results of the accepted
+conversation are those of the draft, byte for byte. A draft or a revision of a task counts only if the task's own check
+passes on it, a revision of another conversation only with the code blocks that the draft shows.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import re
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Protocol
 
 from nanocode.agent.tools import Toolbox
 from nanocode.constitution import prompts
@@ -26,14 +29,51 @@ from nanocode.conversation import Conversation, Message
 from nanocode.tasks.task import Task, Verdict, check, prepare
 
 REVISER_SCHEMA_NAME = "revision"
+_CODE_BLOCK = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+
+
+class Subject(Protocol):
+    """What a conversation is about: a task, or a row of an instruction set."""
+
+    @property
+    def id(self) -> str:
+        """Names it among all others."""
+        ...
+
+    @property
+    def family(self) -> str:
+        """What it is counted under."""
+        ...
+
+    @property
+    def variant(self) -> str:
+        """Its kind within the family."""
+        ...
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What bounds a rollout. `scratch` is where workspaces are made (None: the system's temporary folder)."""
+class Given:
+    """A conversation that there is already. `provenance`: where it comes from, kept with what is made of it."""
+
+    id: str
+    family: str
+    variant: str
+    messages: tuple[Message, ...]
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Revising:
+    """What bounds critique and revision."""
 
     accept_score: int
     max_revisions: int
+
+
+@dataclass(frozen=True)
+class Settings(Revising):
+    """What bounds a rollout. `scratch` is where workspaces are made (None: the system's temporary folder)."""
+
     max_turns: int
     make_toolbox: Callable[[Path], Toolbox]
     scratch: Path | None = None
@@ -55,12 +95,12 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Rollout:
-    """The outcome for one task. ``judgements[0]`` is of the draft, the others of the revisions in order.
+    """The outcome for one subject. ``judgements[0]`` is of the draft, the others of the revisions in order.
 
     ``accepted`` is None when no version was accepted; ``dropped`` then says why, in words that can be counted.
     """
 
-    task: Task
+    task: Subject
     draft: tuple[Message, ...]
     accepted: tuple[Message, ...] | None
     judgements: tuple[Judgement, ...]
@@ -82,24 +122,43 @@ class _Dropped(Exception):
 
 async def roll_out(task: Task, clients: Clients, soul: Soul, settings: Settings, seed: int) -> Rollout:
     """Run one task to its end. Raises EndpointError when an endpoint gives no answer; everything else is an outcome."""
-    run = _Run(task, clients, soul, settings, seed)
+    run = _Run(task, [Message("user", task.prompt)], clients, soul, settings, seed)
     with tempfile.TemporaryDirectory(prefix="nanocode-rollout-", dir=settings.scratch) as folder:
-        try:
-            await run.make_draft(Path(folder))
-            await run.revise_until_accepted(Path(folder))
-        except _Dropped as reason:
-            return run.outcome(str(reason))
-        except ReplyError:
-            return run.outcome("a reply was no assistant message")
-    return run.outcome(None if run.accepted is not None else "no version was accepted")
+
+        async def work() -> None:
+            await run.make_draft(task, Path(folder), settings)
+            await run.revise_until_accepted(lambda revised: _failed(check(task, revised, Path(folder))))
+
+        return await run.ended(work())
+
+
+def _failed(verdict: Verdict) -> str | None:
+    return None if verdict.success else "the revision failed the task"
+
+
+async def restyle(given: Given, clients: Clients, soul: Soul, revising: Revising, seed: int) -> Rollout:
+    """Take a conversation through critique and revision as it is. Raises as `roll_out`."""
+    run = _Run(given, list(given.messages), clients, soul, revising, seed)
+
+    def lost(revised: list[Message]) -> str | None:
+        return None if _code_blocks(revised) == _code_blocks(given.messages) else "the revision changed shown code"
+
+    return await run.ended(run.revise_until_accepted(lost))
+
+
+def _code_blocks(conversation: Conversation) -> list[list[str]]:
+    """The fenced code that the assistant shows, by message."""
+    return [_CODE_BLOCK.findall(message.content) for message in conversation if message.role == "assistant"]
 
 
 class _Run:
     """The state of one rollout while it runs."""
 
-    def __init__(self, task: Task, clients: Clients, soul: Soul, settings: Settings, seed: int) -> None:
-        self.task, self.clients, self.soul, self.settings, self.seed = task, clients, soul, settings, seed
-        self.draft: list[Message] = [Message("user", task.prompt)]
+    def __init__(
+        self, task: Subject, draft: list[Message], clients: Clients, soul: Soul, revising: Revising, seed: int
+    ) -> None:
+        self.task, self.draft = task, draft
+        self.clients, self.soul, self.revising, self.seed = clients, soul, revising, seed
         self.accepted: list[Message] | None = None
         self.judgements: list[Judgement] = []
         self.verdict: Verdict | None = None
@@ -120,13 +179,23 @@ class _Run:
             models=tuple(sorted(self.models.items())),
         )
 
-    async def make_draft(self, workspace: Path) -> None:
+    async def ended(self, work: Awaitable[None]) -> Rollout:
+        """The outcome once `work` is done, however it ends."""
+        try:
+            await work
+        except _Dropped as reason:
+            return self.outcome(str(reason))
+        except ReplyError:
+            return self.outcome("a reply was no assistant message")
+        return self.outcome(None if self.accepted is not None else "no version was accepted")
+
+    async def make_draft(self, task: Task, workspace: Path, settings: Settings) -> None:
         """Let the generator work until it answers without a call; the draft must pass the task's check."""
-        prepare(self.task, workspace)
-        toolbox = self.settings.make_toolbox(workspace)
+        prepare(task, workspace)
+        toolbox = settings.make_toolbox(workspace)
         system = prompts.system_prompt("generator", self.soul)
         tools = prompts.tool_schemas()
-        for _ in range(self.settings.max_turns):
+        for _ in range(settings.max_turns):
             messages = prompts.generator_messages(self.draft, system)
             completion = await self.clients.generator.complete(
                 messages, sample=self.task.id, seed=self.seed, tools=tools
@@ -139,25 +208,28 @@ class _Run:
             self.draft.append(Message("tool_result", result.text))
         else:
             raise _Dropped("the draft did not end within max_turns")
-        self.verdict = check(self.task, self.draft, workspace)
+        self.verdict = check(task, self.draft, workspace)
         if not self.verdict.success:
             raise _Dropped("the draft failed its task")
 
-    async def revise_until_accepted(self, workspace: Path) -> None:
-        """Critique, revise, critique, until both critics accept or the revisions are used up."""
+    async def revise_until_accepted(self, lost: Callable[[list[Message]], str | None]) -> None:
+        """Critique, revise, critique, until both critics accept or the revisions are used up.
+
+        A revision ends it when `lost` says what got lost in it.
+        """
         current = self.draft
-        for revisions_left in range(self.settings.max_revisions, -1, -1):
+        for revisions_left in range(self.revising.max_revisions, -1, -1):
             judgement = await self._judge(current)
             self.judgements.append(judgement)
-            if judgement.accepted(self.settings.accept_score):
+            if judgement.accepted(self.revising.accept_score):
                 self.accepted = current
                 return
             if judgement.score is None:
                 raise _Dropped("the critic's reply could not be read")
             if revisions_left:
                 current = await self._revise(current, judgement)
-                if not check(self.task, current, workspace).success:
-                    raise _Dropped("the revision failed the task")
+                if (reason := lost(current)) is not None:
+                    raise _Dropped(reason)
 
     async def _judge(self, conversation: list[Message]) -> Judgement:
         rules = critique(conversation, self.soul)

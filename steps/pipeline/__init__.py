@@ -7,9 +7,11 @@ JAX.
 """
 
 from steps.pipeline.data import fit_tokenizer, import_file, import_soul, plan_rows, shard_data, tokenise
+from steps.pipeline.earlier_answers import tidy as tidy_ledgers
 from steps.pipeline.generation import gather_rollouts, generate_rollouts, rollout_shards
 from steps.pipeline.instructions import convert_instructions
 from steps.pipeline.releasing import Released, assemble, evaluate, release
+from steps.pipeline.restyling import restyle_instructions
 from steps.pipeline.reuse import check_reuse
 from steps.pipeline.run import ROOT, Run, read_names, say
 from steps.pipeline.training import dpo, pretrain, reference, sft
@@ -33,9 +35,11 @@ __all__ = [
     "read_names",
     "reference",
     "release",
+    "restyle_instructions",
     "rollout_shards",
     "say",
     "sft",
     "shard_data",
+    "tidy_ledgers",
     "tokenise",
 ]

@@ -14,7 +14,7 @@ from artifacts.costs import stage_costs, total
 from artifacts.repository import Repository, blob_name, fetch_files
 from nanocode.constitution.summary import critique_counts
 
-GENERATING = "generate_rollouts"
+GENERATING = ("generate_rollouts", "restyle_instructions")
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def generated(repository: Repository, record: str, examples: int = 2) -> Generat
 
     Raises ArtifactError for files or records that are missing or altered.
     """
-    costs = [each for each in stage_costs(repository, record) if each.step == GENERATING]
+    costs = [each for each in stage_costs(repository, record) if each.step in GENERATING]
     with tempfile.TemporaryDirectory(prefix="nanocode-card-") as folder:
         path = _rows_file(repository, record, Path(folder))
         shown = tuple(islice(_rows(path), examples))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from artifacts.build import Build, Stage
 from nanocode.config import Config
-from steps.pipeline.answers import CALLS, Answers
-from steps.pipeline.earlier_answers import earlier_answers
+from steps.pipeline.asking import Asking, make_by_asking
 from steps.pipeline.run import Run, require_sandbox
-from steps.pipeline.spend import generation_cost
 
 Split = Literal["sft", "preference"]
+SPLITS: tuple[Split, ...] = get_args(Split)
 
 
 def rollout_shards(config: Config) -> list[tuple[Split, int, int]]:
@@ -29,8 +28,8 @@ def generate_rollouts(run: Run, shard: tuple[Split, int, int], tokenizer: str, s
     split, index, count = shard
     constitution = config.constitution.identity()
     constitution.pop("preference_tasks" if split == "sft" else "sft_tasks")
-    answers: list[Answers] = []
-    made = run.make(
+    return make_by_asking(
+        run,
         Stage(
             "generate_rollouts",
             "rollouts",
@@ -45,30 +44,17 @@ def generate_rollouts(run: Run, shard: tuple[Split, int, int], tokenizer: str, s
             },
             {"soul": soul} | ({"tokenizer": tokenizer} if split == "preference" else {}),
         ),
-        lambda making: _generate(run, shard, making, answers),
+        f"rollouts {split} {index + 1}/{count}",
+        lambda making, asking: _generate(run, shard, making, asking),
     )
-    for kept in answers:
-        kept.forget()
-    return made
 
 
-def _generate(run: Run, shard: tuple[Split, int, int], making: Build, opened: list[Answers]) -> Mapping[str, Any]:
-    """Make a shard, going on after the requests that an earlier attempt had answered; these are added to `opened`."""
-    from nanocode.training.progress import Progress
+def _generate(run: Run, shard: tuple[Split, int, int], making: Build, asking: Asking) -> Mapping[str, Any]:
     from steps import generate_rollouts as stage
 
     require_sandbox()
     split, index, count = shard
-    config, answers = run.config, Answers(run, making)
-    opened.append(answers)
-    progress: list[Progress] = []
-
-    def report(done: int, total: int) -> None:
-        if not progress:
-            progress.append(Progress(f"rollouts {split} {index + 1}/{count}", total, run.say, unit="task"))
-        progress[0].update(done)
-        answers.save_when_due()
-
+    config = run.config
     pairs = None
     if split == "preference":
         pairs = stage.PairSettings(making.inputs["tokenizer"] / "tokenizer.json", config.model.context_tokens)
@@ -77,18 +63,11 @@ def _generate(run: Run, shard: tuple[Split, int, int], making: Build, opened: li
         shard=(index, count),
         soul=making.inputs["soul"] / "SOUL.md",
         output=making.output,
-        ledger_folder=answers.folder,
+        ledger_folder=asking.ledger_folder,
         pairs=pairs,
-        earlier=earlier_answers(run, making),
+        earlier=asking.earlier,
     )
-    try:
-        metrics = stage.run(config.constitution, config.seed, inputs, report, run.stop_asked(making), run.say)
-    except (stage.Interrupted, stage.EndpointError):
-        answers.save()
-        raise
-    answers.write(making.output / CALLS)
-    making.cost.update(generation_cost(answers.folder, config.constitution))
-    return metrics
+    return stage.run(config.constitution, config.seed, inputs, asking.report, run.stop_asked(making), run.say)
 
 
 def gather_rollouts(run: Run, split: Split, shards: Sequence[str]) -> str:

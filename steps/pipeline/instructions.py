@@ -11,6 +11,8 @@ from steps.pace import Pace
 from steps.pipeline.data import import_file
 from steps.pipeline.run import Run, require_sandbox
 
+_OF_LATER_STAGES = ("weight", "restyle", "preference_share")
+
 
 def convert_instructions(run: Run, tokenizer: str) -> dict[str, str]:
     """The conversations of every set of ``[[constitution.sources]]``, by its name."""
@@ -24,7 +26,7 @@ def convert_set(run: Run, source: InstructionSource, tokenizer: str) -> str:
     config = run.config
     manifest = stage.manifest(source)
     raw = import_file(run, "source", f"instructions-source-{source.name}", "manifest.json", manifest)
-    own = {key: value for key, value in source.identity().items() if key != "weight"}
+    own = {key: value for key, value in source.identity().items() if key not in _OF_LATER_STAGES}
 
     def produce(making: Build) -> Mapping[str, Any]:
         if source.kind == "messages":

@@ -24,10 +24,11 @@ from artifacts.reuse import find_reusable
 from nanocode.config import InstructionSource
 from nanocode.data.documents import SourceError
 from steps.pipeline.data import fit_tokenizer, import_soul, shard_data
-from steps.pipeline.generation import Split, gather_rollouts, generate_rollouts, rollout_shards
+from steps.pipeline.generation import SPLITS, Split, gather_rollouts, generate_rollouts, rollout_shards
 from steps.pipeline.instructions import convert_set
 from steps.pipeline.outlook import Outlook, expected
 from steps.pipeline.releasing import assemble, evaluate
+from steps.pipeline.restyling import restyle_instructions
 from steps.pipeline.run import Run
 from steps.pipeline.training import dpo, pretrain, reference, sft
 
@@ -166,9 +167,12 @@ def walk(
     tokenizer = fit_tokenizer(run, shards)
     base = pretrain(run, shards, tokenizer)
     evaluations = {"base": evaluate(run, "base", base, tokenizer, shards, soul)}
-    conversations, pairs = (_rollouts(run, split, tokenizer, soul) for split in ("sft", "preference"))
+    rollouts = {split: _rollouts(run, split, tokenizer, soul) for split in SPLITS}
     sets = {source.name: conversations_of(run, source, tokenizer) for source in run.config.constitution.sources}
-    sft_model = sft(run, base, tokenizer, conversations, sets)
+    restyled = {split: restyle_instructions(run, split, sets, tokenizer, soul) for split in SPLITS}
+    conversations = gather_rollouts(run, "sft", rollouts["sft"])
+    pairs = gather_rollouts(run, "preference", [*rollouts["preference"], *restyled["preference"].values()])
+    sft_model = sft(run, base, tokenizer, conversations, sets | restyled["sft"])
     log_probs = reference(run, sft_model, tokenizer, pairs)
     dpo_model = dpo(run, sft_model, tokenizer, pairs, log_probs)
     evaluations["sft"] = evaluate(run, "sft", sft_model, tokenizer, shards, soul)
@@ -176,6 +180,6 @@ def walk(
     return assemble(run, dpo_model, tokenizer, soul, evaluations, conversations)
 
 
-def _rollouts(run: Run, split: Split, tokenizer: str, soul: str) -> str:
+def _rollouts(run: Run, split: Split, tokenizer: str, soul: str) -> list[str]:
     shards = [shard for shard in rollout_shards(run.config) if shard[0] == split]
-    return gather_rollouts(run, split, [generate_rollouts(run, shard, tokenizer, soul) for shard in shards])
+    return [generate_rollouts(run, shard, tokenizer, soul) for shard in shards]
