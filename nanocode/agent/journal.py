@@ -65,9 +65,9 @@ class Journal:
             changes = [change.to_json() for change in effect.changes]
             self.audit.append("undo", undone=effect.call, files=changes, uncovered=effect.uncovered)
         if restored is None:
+            lost = "1 file that was" if effect.uncovered == 1 else f"{effect.uncovered} files that were"
             raise ToolError(
-                f"the last command changed {effect.uncovered} files that were binary or too large to keep; "
-                "undo again for what came before it"
+                f"the last command changed {lost} binary or too large to keep; undo again for what came before"
             )
         return restored
 

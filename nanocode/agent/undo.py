@@ -128,7 +128,7 @@ def restore(files: Workspace, images: Images, effect: Effect) -> str:
         _put_back(files, change, current, before)
     names = [shown(change.path) for change in effect.changes]
     more = f" and {len(names) - NAMED_PATHS} more" if len(names) > NAMED_PATHS else ""
-    lost = f" (not {effect.uncovered} more: they were binary or too large to keep)" if effect.uncovered else ""
+    lost = f" (not {effect.uncovered} more: binary or too large to keep)" if effect.uncovered else ""
     return ", ".join(names[:NAMED_PATHS]) + more + lost
 
 
