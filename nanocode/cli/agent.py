@@ -2,138 +2,155 @@
 
 from __future__ import annotations
 
-import json
 import sys
-import time
-from collections.abc import Callable
-from enum import StrEnum
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from nanocode.agent.policy import Policy, deny_all
-from nanocode.agent.sandbox import Sandbox, SandboxUnavailable, Shell, UnsafeShell
-from nanocode.agent.session import CallFinished, Session, SessionLimits, Stopped
-from nanocode.agent.terminal import Asker, Screen, Terminal
+from nanocode.agent.policy import Policy
+from nanocode.agent.session import Session, SessionLimits
+from nanocode.agent.terminal_asking import Asker
+from nanocode.agent.terminal_commands import Dialogue, Model
+from nanocode.agent.terminal_drawing import Screen
 from nanocode.agent.tools import Toolbox
-from nanocode.conversation import ToolCall, to_json
+from nanocode.cli import agent_options as options
+from nanocode.cli.agent_model import Request, Source, chosen_source, switchable
+from nanocode.cli.agent_one_shot import Drawn, Listener, Written, run_once
+from nanocode.cli.agent_setup import audit_log as open_audit_log
+from nanocode.cli.agent_setup import check_workspace, shell, state_folder, task
+from nanocode.cli.agent_setup import rules as load_user_rules
+from nanocode.inference.sampling import Sampling
 
-MODE_HELP = "plan: read only; ask: ask before edits and commands; auto-edit: ask before commands; auto: never ask."
 HISTORY_FILE = "agent-history"
 
 
-class ModeName(StrEnum):
-    """`nanocode.agent.policy.MODES`, as choices of an option."""
-
-    plan = "plan"
-    ask = "ask"
-    auto_edit = "auto-edit"
-    auto = "auto"
-
-
 def agent(
-    model: Annotated[str | None, typer.Argument(help="Release name, digest prefix or folder.")] = None,
-    prompt: Annotated[str | None, typer.Option("-p", "--prompt", help="Do this one thing, then leave.")] = None,
-    workspace: Annotated[Path, typer.Option(help="The folder to work in; nothing outside of it is touched.")] = Path(),
-    mode: Annotated[ModeName, typer.Option(help=MODE_HELP)] = ModeName.ask,
-    temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the likeliest token.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="Of sampling, when the temperature is above 0.")] = 0,
-    max_turns: Annotated[int, typer.Option(min=1, help="Model turns for one prompt.")] = SessionLimits.max_turns,
-    store: Annotated[str | None, typer.Option(help="Where releases are kept; default as in the config.")] = None,
-    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON document, ask nothing.")] = False,
-    unsafe: Annotated[bool, typer.Option("--unsafe", help="Run commands WITHOUT a sandbox.")] = False,
+    model: options.ModelName = None,
+    prompt: options.Prompt = None,
+    as_json: options.AsJson = False,
+    store: options.Store = None,
+    workspace: options.Workspace = Path(),
+    mode: options.Mode = options.ModeName.ask,
+    unsafe: options.Unsafe = False,
+    audit_log: options.AuditLogPath = None,
+    rules: options.RulesPath = None,
+    max_turns: options.MaxTurns = SessionLimits.max_turns,
+    temperature: options.Temperature = None,
+    top_k: options.TopK = 0,
+    top_p: options.TopP = 1.0,
+    min_p: options.MinP = 0.0,
+    seed: options.Seed = None,
+    grammar: options.Grammar = False,
+    endpoint: options.Endpoint = None,
+    endpoint_model: options.EndpointModel = None,
+    endpoint_key_env: options.EndpointKeyVariable = None,
 ) -> None:
-    """Talk to a trained coding agent, or let it do one thing (-p). Without a terminal, what needs asking is refused."""
-    if not workspace.is_dir():
-        raise typer.BadParameter(f"{workspace} is not a folder: create it or name another", param_hint="--workspace")
-    task = _task(prompt, json_output)
-    console = Console(stderr=json_output, highlight=False)
-    policy = Policy(mode.value, _confirm(console, json_output))
-    toolbox = Toolbox(workspace, policy, _shell(unsafe))
+    """Talk to a trained coding agent, or let it do one thing (-p).
 
-    # Loading a model takes seconds: every cheap mistake is reported before.
-    from nanocode.cli.model_loading import load_responder
+    It reads, searches and edits files in a workspace and runs commands in a
+    sandbox. It asks before it changes anything; without a terminal to ask on,
+    what needs asking is refused. Exit code 0: it came to its own end.
 
-    responder = load_responder(model, store, temperature, seed)
-
-    def make_session() -> Session:
-        return Session(responder, toolbox, SessionLimits(max_turns=max_turns))
-
-    screen = Screen(console, toolbox)
-    if task is None:
-        _converse(screen, make_session, unsafe)
-    elif not _one_shot(screen, make_session(), task, json_output):
-        raise typer.Exit(1)
-
-
-def _task(prompt: str | None, json_output: bool) -> str | None:
-    """What to do in one go: the option, else what is piped in; None for a conversation."""
-    task = prompt if prompt is not None or sys.stdin.isatty() else sys.stdin.read().strip()
-    if task == "" or (json_output and task is None):
-        raise typer.BadParameter("there is nothing to do: give -p PROMPT or pipe it in", param_hint="--prompt")
-    return task
-
-
-def _confirm(console: Console, json_output: bool) -> Callable[[ToolCall], bool]:
-    """Ask on a terminal, refuse elsewhere."""
-    if json_output or not sys.stdin.isatty():
-        return deny_all
-    # The choices in square brackets are text, not markup.
-    return Asker(lambda question: console.input(question, markup=False))
+    \b
+    nanocode agent                              the newest release, in this folder
+    nanocode agent nano@3 --workspace DIR       another model, another folder
+    nanocode agent -p "where is add defined?"   one answer, then leave
+    git diff | nanocode agent -p "explain"      piped text goes behind the prompt
+    nanocode agent -p "fix a.py" --mode auto --json | jq .type
+    nanocode agent --endpoint http://127.0.0.1:8000/v1 --endpoint-model NAME
+    """
+    check_workspace(workspace)
+    source = chosen_source(
+        Request(
+            model=model,
+            store=store,
+            sampling=_sampling(temperature or 0.0, top_k, top_p, min_p, seed or 0),
+            temperature=temperature,
+            seed=seed,
+            grammar=grammar,
+            endpoint=endpoint,
+            endpoint_model=endpoint_model,
+            key_variable=endpoint_key_env,
+        )
+    )
+    policy = Policy(mode.value, rules=load_user_rules(rules, workspace))
+    setting = Setting(workspace, unsafe, audit_log, max_turns, as_json)
+    _work(source, task(prompt, as_json), policy, setting)
 
 
-def _shell(unsafe: bool) -> Shell | None:
-    """The sandbox; None, said aloud, where it does not work; no sandbox only when asked for."""
-    if unsafe:
-        typer.secho("UNSAFE: commands run without a sandbox, with all your rights", fg="red", bold=True, err=True)
-        return UnsafeShell()
+@dataclass(frozen=True)
+class Setting:
+    """How to work, whatever the model."""
+
+    workspace: Path
+    unsafe: bool
+    audit_log: str | None
+    max_turns: int
+    as_json: bool
+
+
+def _sampling(temperature: float, top_k: int, top_p: float, min_p: float, seed: int) -> Sampling:
     try:
-        sandbox = Sandbox()
-        sandbox.check()
-    except SandboxUnavailable as error:
-        typer.secho(f"Bash is off: {error}; --unsafe runs commands without a sandbox", fg="yellow", err=True)
-        return None
-    return sandbox
+        return Sampling(temperature, top_k, top_p, min_p, seed)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="sampling") from None
 
 
-def _one_shot(screen: Screen, session: Session, task: str, json_output: bool) -> bool:
-    """Whether the model came to its own end."""
-    started = time.monotonic()
-    calls: list[CallFinished] = []
-    stopped = Stopped("finished")
-    for event in session.send(task):
-        if not json_output:
-            screen.draw(event)
-        if isinstance(event, CallFinished):
-            calls.append(event)
-        elif isinstance(event, Stopped):
-            stopped = event
-    if json_output:
-        document = {
-            "stop_reason": stopped.reason,
-            "detail": stopped.detail,
-            "calls": len(calls),
-            "failed_calls": sum(not finished.result.ok for finished in calls),
-            "seconds": round(time.monotonic() - started, 3),
-            "conversation": to_json(session.conversation),
-        }
-        typer.echo(json.dumps(document, ensure_ascii=False))
-    return stopped.reason == "finished"
+def _work(source: Source, task: str | None, policy: Policy, setting: Setting) -> None:
+    """Load the model, then one prompt or a conversation. Every cheap mistake has been reported before."""
+    console = Console(stderr=setting.as_json, highlight=False)
+    with open_audit_log(setting.audit_log) or nullcontext() as audit:
+        toolbox = Toolbox(setting.workspace, policy, shell(setting.unsafe), audit=audit)
+        screen = Screen(console, toolbox)
+        # The choices in square brackets are text, not markup.
+        asker = Asker(lambda question: console.input(question, markup=False), screen)
+        if sys.stdin.isatty() and not setting.as_json:
+            toolbox.policy = replace(policy, confirm=asker)
+        model = source.load(source.first)
+
+        def make_session(model: Model) -> Session:
+            return Session(model.responder, toolbox, SessionLimits(max_turns=setting.max_turns), context=model.window())
+
+        if task is None:
+            _converse(Dialogue(screen, asker, model, switchable(source), make_session), setting)
+        elif not run_once(make_session(model), model, task, _listener(screen, model, setting)):
+            raise typer.Exit(1)
 
 
-def _converse(screen: Screen, make_session: Callable[[], Session], unsafe: bool) -> None:
-    from prompt_toolkit import PromptSession
-    from prompt_toolkit.history import FileHistory
+def _listener(screen: Screen, model: Model, setting: Setting) -> Listener:
+    if not setting.as_json:
+        screen.generated = model.generated
+        return Drawn(screen)
+    toolbox = screen.toolbox
+    return Written(
+        typer.echo,
+        {
+            "model": model.name,
+            "workspace": str(setting.workspace.resolve()),
+            "mode": toolbox.policy.mode,
+            "sandbox": "off" if toolbox.sandbox is None else "none" if setting.unsafe else "bubblewrap",
+            "audit_log": None if toolbox.audit is None else str(toolbox.audit.path),
+        },
+    )
 
-    folder = Path(typer.get_app_dir("nanocode"))
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    history: PromptSession[str] = PromptSession(history=FileHistory(str(folder / HISTORY_FILE)))
 
-    def read() -> str:
-        mode = screen.toolbox.policy.mode
-        return history.prompt(f"{'UNSAFE ' if unsafe else ''}{mode}> ")
+def _converse(dialogue: Dialogue, setting: Setting) -> None:
+    from nanocode.agent.terminal import Terminal
+    from nanocode.agent.terminal_reading import LineReader, Status
 
-    screen.line("/help lists the commands", "dim")
-    Terminal(screen, make_session, read).run()
+    def status() -> Status:
+        return Status(
+            mode=dialogue.screen.toolbox.policy.mode,
+            model=dialogue.model.name,
+            workspace=str(setting.workspace.resolve()),
+            unsafe=setting.unsafe,
+            context_used=dialogue.model.count(dialogue.session.conversation),
+            context_size=dialogue.model.context_tokens,
+        )
+
+    reader = LineReader(status, setting.workspace, dialogue.models.names, state_folder() / HISTORY_FILE)
+    dialogue.screen.line(f"{dialogue.model.name} in {setting.workspace.resolve()}; /help lists the commands", "dim")
+    Terminal(dialogue, reader.read).run()

@@ -1,0 +1,178 @@
+"""The models that `nanocode agent` can talk to: releases behind the engine of this project, or those of an endpoint."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import typer
+
+from nanocode.agent.context import ContextWindow
+from nanocode.agent.session import Responder
+from nanocode.agent.terminal_commands import Model, Models, ModelUnavailable
+from nanocode.agent.tools import TOOLS
+from nanocode.cli.context import open_repository, project_root
+from nanocode.cli.errors import one_line
+from nanocode.conversation import Message, render
+from nanocode.inference.sampling import Sampling
+
+if TYPE_CHECKING:
+    from nanocode.inference.engine import Engine
+
+# As models are evaluated; the engine cuts a reply at the end of the context whatever this says.
+LEAST_REPLY_TOKENS = 96
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for on the command line; None where nothing was said."""
+
+    model: str | None
+    store: str | None
+    sampling: Sampling
+    temperature: float | None
+    seed: int | None
+    grammar: bool
+    endpoint: str | None
+    endpoint_model: str | None
+    key_variable: str | None
+
+
+class Source(Protocol):
+    """Where models come from. ``first`` names the one to start with, None for the source's own choice."""
+
+    @property
+    def first(self) -> str | None: ...
+
+    def load(self, name: str | None) -> Model: ...
+
+    def names(self) -> list[str]: ...
+
+
+@dataclass(frozen=True)
+class Releases:
+    """Trained models in a store, or in folders."""
+
+    request: Request
+
+    @property
+    def first(self) -> str | None:
+        return self.request.model
+
+    def load(self, name: str | None) -> Model:
+        """Raises UnknownModel, ArtifactError for altered files, ModelError, TokenizerError."""
+        from nanocode.cli.model_loading import load_named
+
+        loaded = load_named(name, self.request.store)
+
+        from nanocode.inference.grammar import ToolGrammar
+        from nanocode.training.hardware import keep_compiled
+
+        keep_compiled(project_root() / ".nanocode" / "xla")
+        tokenizer, size = loaded.engine.tokenizer, loaded.engine.context_tokens
+        tools = {spec.name: (spec.required, spec.optional) for spec in TOOLS.values()}
+        responder, generated = _metered(
+            loaded.engine,
+            max_new_tokens=max(LEAST_REPLY_TOKENS, size - ContextWindow.of_model(tokenizer, size).limit_tokens),
+            sampling=self.request.sampling,
+            grammar=ToolGrammar(tokenizer, tools) if self.request.grammar else None,
+        )
+        return Model(
+            loaded.found.label,
+            responder,
+            window=lambda: ContextWindow.of_model(tokenizer, size),
+            context_tokens=size,
+            count=lambda conversation: len(render(conversation, tokenizer).ids) if conversation else 0,
+            generated=generated,
+        )
+
+    def names(self) -> list[str]:
+        from artifacts.releases import list_releases
+
+        releases = list_releases(open_repository(self.request.store))
+        return [f"{release.name}@{release.version}" for release in releases]
+
+
+@dataclass(frozen=True)
+class EndpointModels:
+    """Models of an OpenAI-compatible endpoint, by the names that it gives them."""
+
+    request: Request
+    key: str | None
+
+    @property
+    def first(self) -> str | None:
+        return self.request.endpoint_model
+
+    def load(self, name: str | None) -> Model:
+        """Makes no request: what is wrong with the name or the key shows in the first turn."""
+        from nanocode.agent.endpoint import EndpointResponder
+
+        assert self.request.endpoint is not None and name is not None, "the command line was checked"
+        responder = EndpointResponder(
+            self.request.endpoint, name, self.key, temperature=self.request.temperature, seed=self.request.seed
+        )
+        return Model(name, responder)
+
+    def names(self) -> list[str]:
+        return []
+
+
+def chosen_source(request: Request, environment: Mapping[str, str] = os.environ) -> Source:
+    """Releases, or the endpoint that was named. Raises BadParameter for options that do not go together."""
+    if request.endpoint is None:
+        if request.endpoint_model is not None or request.key_variable is not None:
+            raise typer.BadParameter("say where: --endpoint URL", param_hint="--endpoint-model, --endpoint-key-env")
+        return Releases(request)
+    if request.endpoint_model is None:
+        raise typer.BadParameter("say which model: --endpoint-model NAME", param_hint="--endpoint")
+    if request.model is not None:
+        raise typer.BadParameter(f"leave out {request.model}: the endpoint brings the model", param_hint="--endpoint")
+    only_here = Sampling(request.sampling.temperature, seed=request.sampling.seed)
+    if request.grammar or request.sampling != only_here:
+        raise typer.BadParameter(
+            "--top-k, --top-p, --min-p and --grammar work with trained releases only: leave them out",
+            param_hint="--endpoint",
+        )
+    return EndpointModels(request, _key(request.key_variable, environment))
+
+
+def _key(variable: str | None, environment: Mapping[str, str]) -> str | None:
+    if variable is None:
+        return None
+    if not environment.get(variable):
+        raise typer.BadParameter(f"the environment has no {variable}: export it", param_hint="--endpoint-key-env")
+    return environment[variable]
+
+
+def _metered(engine: Engine, **options: Any) -> tuple[Responder, Callable[[], int]]:
+    """A `ModelResponder`, and how many tokens it has generated so far, those of tool calls and the last one included.
+
+    The class is made here because its base needs JAX, which no module of the command line loads by being imported.
+    """
+    from nanocode.inference.responder import ModelResponder
+
+    class Metered(ModelResponder):
+        generated = 0
+
+        def _ids(self, conversation: Sequence[Message]) -> Iterator[int]:
+            for token in super()._ids(conversation):
+                self.generated += 1
+                yield token
+
+    responder = Metered(engine, **options)
+    return responder, lambda: responder.generated
+
+
+def switchable(source: Source) -> Models:
+    """A source as the terminal's /model uses it: whatever goes wrong leaves the old model in place."""
+
+    def load(name: str) -> Model:
+        try:
+            return source.load(name)
+        except Exception as error:  # a broken model of any kind must not end the conversation
+            raise ModelUnavailable(one_line(error)) from error
+
+    return Models(load, source.names)
