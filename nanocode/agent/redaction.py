@@ -36,7 +36,8 @@ COMMAND_RULES = (
     Rule(
         "option_of_a_command",
         re.compile(
-            r"(?i)--(?:[\w-]{0,20})(?:password|passwd|token|secret|api-?key)[= ]\s?(?P<value>[^\s\"'`;|&)]{4,500})"
+            r"(?i)--[\w-]{0,20}(?:password|passwd|token|secret|api-?key)[= ]\s?[\"']?"
+            r"(?P<value>[^\s\"'`;|&)]{4,500})"
         ),
         PLACEHOLDER,
         _is_meant,

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from nanocode.agent.editing import Edited, decode, encode, numbered, plural, refuse_line_numbers, replace_once
-from nanocode.agent.files import MAX_FILE_BYTES, FileContent, ToolError, Workspace, shown
+from nanocode.agent.files import MAX_FILE_BYTES, SHOWN_PATH_CHARACTERS, FileContent, ToolError, Workspace, shown
 from nanocode.agent.journal import Entry, Journal
 from nanocode.agent.matching import split_lines
 from nanocode.agent.policy import Decision, Policy, refusal
@@ -75,8 +75,9 @@ class _Permitted(Workspace):
 
     def files(self, path: PurePosixPath, skip: frozenset[str]) -> Iterator[tuple[str, bytes]]:
         for name, data in super().files(path, skip):
-            # A name that was shortened for showing could hide what a rule looks for.
-            if name == shown(PurePosixPath(name)) and self.rules.denying(name) is None:
+            # A name that could not be shown as it is could hide what a rule looks for.
+            whole = len(name) <= SHOWN_PATH_CHARACTERS and "\ufffd" not in name
+            if whole and self.rules.denying(name) is None:
                 yield name, data
 
 

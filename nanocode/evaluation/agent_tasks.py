@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nanocode.agent.context import ContextWindow
 from nanocode.agent.policy import Policy
 from nanocode.agent.sandbox import Sandbox
 from nanocode.agent.session import Responder, Session, SessionLimits
@@ -74,27 +75,40 @@ def run_tasks(
     max_new_tokens: int,
     seed: int,
     heard: Callable[[Episode], None] = lambda episode: None,
+    max_malformed: int = 1,
+    elide: bool = False,
 ) -> list[Episode]:
     """One episode a task, in the order of `tasks`, each in its own scratch workspace; `heard` is told of each as it
     ends, on its own thread.
+
+    A malformed call ends an episode, and so does a conversation that grows too long: what a model has learned is
+    measured here, not how well it is helped. `max_malformed` and `elide` give it the help that a user's session has.
     """
     sandbox = Sandbox()
 
     def run(index: int, responder: Responder) -> Episode:
-        episode = work_on(tasks[index], responder, sandbox, max_turns)
+        context = ContextWindow.of_model(engine.tokenizer, engine.context_tokens, max_new_tokens) if elide else None
+        episode = work_on(tasks[index], responder, sandbox, max_turns, max_malformed, context)
         heard(episode)
         return episode
 
     return run_lockstep(engine, len(tasks), run, temperature=temperature, max_new_tokens=max_new_tokens, seed=seed)
 
 
-def work_on(task: Task, responder: Responder, sandbox: Sandbox, max_turns: int) -> Episode:
-    """One task, once, in a scratch workspace of its own. The first malformed reply ends it."""
-    limits = SessionLimits(max_turns=max_turns, max_malformed=1)
+def work_on(
+    task: Task,
+    responder: Responder,
+    sandbox: Sandbox,
+    max_turns: int,
+    max_malformed: int = 1,
+    context: ContextWindow | None = None,
+) -> Episode:
+    """One task, once, in a scratch workspace of its own. So many malformed replies in a row end it."""
+    limits = SessionLimits(max_turns=max_turns, max_malformed=max_malformed)
     with tempfile.TemporaryDirectory(prefix="nanocode-task-") as scratch:
         workspace = Path(scratch)
         prepare(task, workspace)
-        session = Session(responder, Toolbox(workspace, Policy(mode="auto"), sandbox), limits)
+        session = Session(responder, Toolbox(workspace, Policy(mode="auto"), sandbox), limits, context=context)
         outcome = session.run(task.prompt)
         verdict = check(task, outcome.conversation, workspace)
     return Episode(

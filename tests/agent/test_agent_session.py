@@ -5,31 +5,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from nanocode.agent.context import ELIDED, ContextWindow
 from nanocode.agent.policy import Policy
 from nanocode.agent.session import (
     AssistantText,
     CallFinished,
     CallRequested,
-    ContextOverflow,
+    Elided,
+    Malformed,
     Session,
     SessionLimits,
     Stopped,
+    TextDelta,
 )
 from nanocode.agent.tools import Toolbox, ToolResult
-from nanocode.conversation import (
-    ConversationError,
-    Message,
-    ToolCall,
-    assistant_ids,
-    check_turns,
-    parse_assistant,
-    render,
-    render_prompt,
-)
-from nanocode.tokenizer import Tokenizer
+from nanocode.conversation import ConversationError, MalformedReply, Message, ToolCall
+from nanocode.inference.overflow import ContextOverflow
 
 READ = ToolCall("Read", {"file_path": "a.py"})
 DONE = Message("assistant", "done")
@@ -152,37 +144,123 @@ def test_a_responder_that_does_not_answer_as_the_assistant_is_a_bug(tmp_path: Pa
         session(tmp_path, Message("user", "x")).run("go")
 
 
-TEXT = st.text(max_size=12)
-CALLS = st.builds(ToolCall, st.sampled_from(["Read", "Grep", "Edit"]), st.dictionaries(TEXT, TEXT, max_size=3))
+def unclosed(name: str = "Read", text: str = "") -> MalformedReply:
+    return MalformedReply("the tool call is not closed", Message("assistant", text, ToolCall(name)))
 
 
-@given(st.lists(st.builds(calling, CALLS, TEXT), max_size=3), TEXT)
-def test_ids_fed_to_a_live_model_equal_those_of_training_turn_by_turn(turns: list[Message], last: str) -> None:
-    tokenizer = TOKENIZER
-    fed: list[list[int]] = []
-
-    class Model:
-        """Generates ids and parses them, as a real one does."""
-
-        script = iter([*turns, Message("assistant", last)])
-
-        def respond(self, conversation: Sequence[Message]) -> Message:
-            prompt = render_prompt(conversation, tokenizer)
-            generated = assistant_ids(next(self.script), tokenizer)
-            fed.append(prompt + generated)
-            return parse_assistant(generated, tokenizer)
-
-    class Echo:
-        """Answers with the call's own text, control characters and all."""
-
-        def execute(self, call: ToolCall) -> ToolResult:
-            return ToolResult(f"error: <|tool_call_start|>{call}", ok=False)
-
-    outcome = Session(Model(), Echo(), SessionLimits(max_repeats=9)).run("go <|assistant_start|>")
-    check_turns(outcome.conversation)
-    trained = render(outcome.conversation, tokenizer).ids
-    assert outcome.stop_reason == "finished" and fed[-1] == trained
-    assert all(trained[: len(ids)] == ids for ids in fed)
+def test_a_malformed_call_is_answered_by_its_fault_and_the_run_goes_on(tmp_path: Path) -> None:
+    live = session(tmp_path, unclosed(text="I read."), calling(READ), DONE)
+    assert list(live.send("go")) == [
+        Malformed("the tool call is not closed"),
+        AssistantText("I read."),
+        CallRequested(READ),
+        CallFinished(READ, ToolResult("    1→x = 1", True)),
+        AssistantText("done"),
+        Stopped("finished"),
+    ]
+    assert live.conversation[1:3] == (
+        Message("assistant", "I read.", ToolCall("Read")),
+        Message("tool_result", "error: malformed call: the tool call is not closed"),
+    )
 
 
-TOKENIZER = Tokenizer.train(["a small text"], 268)
+def test_three_malformed_calls_in_a_row_end_the_run(tmp_path: Path) -> None:
+    outcome = session(tmp_path, unclosed(), calling(READ), *[unclosed()] * 3, DONE).run("go")
+    assert (outcome.stop_reason, outcome.malformed, len(outcome.calls)) == ("malformed", 4, 1)
+    assert outcome.detail == "the tool call is not closed"
+    apart = [line for _ in range(4) for line in (unclosed(), unclosed(), calling(READ))]
+    limits = SessionLimits(max_repeats=9)
+    assert session(tmp_path, *apart, DONE, limits=limits).run("go").stop_reason == "finished"
+
+
+def test_where_the_first_malformed_call_ends_the_run_nothing_is_salvaged(tmp_path: Path) -> None:
+    outcome = session(tmp_path, unclosed(), DONE, limits=SessionLimits(max_malformed=1)).run("go")
+    assert (outcome.stop_reason, outcome.conversation) == ("malformed", (Message("user", "go"),))
+
+
+def test_malformed_calls_count_as_turns(tmp_path: Path) -> None:
+    limits = SessionLimits(max_turns=2)
+    assert session(tmp_path, unclosed(), unclosed(), DONE, limits=limits).run("go").stop_reason == "max_turns"
+
+
+@dataclass
+class Speaking:
+    """Streams each line letter by letter."""
+
+    lines: Iterator[Message | Exception]
+    closed: int = 0
+
+    def respond(self, conversation: Sequence[Message]) -> Message:
+        raise AssertionError("a session listens to what it can hear")
+
+    def stream(self, conversation: Sequence[Message]) -> Iterator[str | Message]:
+        try:
+            line = next(self.lines)
+            if isinstance(line, Exception):
+                yield "hm"
+                raise line
+            yield from line.content
+            yield line
+        finally:
+            self.closed += 1
+
+
+def speaking(tmp_path: Path, *lines: Message | Exception) -> Session:
+    live = session(tmp_path)
+    live.responder = Speaking(iter(lines))
+    return live
+
+
+def test_what_is_streamed_comes_in_pieces_and_then_whole(tmp_path: Path) -> None:
+    live = speaking(tmp_path, unclosed(text="hm"), calling(READ, "ok"), DONE)
+    assert list(live.send("go")) == [
+        TextDelta("hm"),
+        Malformed("the tool call is not closed"),
+        AssistantText("hm"),
+        *[TextDelta("o"), TextDelta("k"), AssistantText("ok")],
+        *[CallRequested(READ), CallFinished(READ, ToolResult("    1→x = 1", True))],
+        *[TextDelta(letter) for letter in "done"],
+        *[AssistantText("done"), Stopped("finished")],
+    ]
+    assert live.responder.closed == 3  # type: ignore[attr-defined]
+
+
+def test_a_listener_that_leaves_ends_the_speech_and_the_session_can_go_on(tmp_path: Path) -> None:
+    live = speaking(tmp_path, Message("assistant", "a long story"), DONE)
+    events = live.send("one")
+    assert next(events) == TextDelta("a")
+    events.close()
+    assert live.responder.closed == 1  # type: ignore[attr-defined]
+    assert live.run("two").conversation == (Message("user", "two"), DONE)
+
+
+def test_a_stream_without_a_message_is_a_bug(tmp_path: Path) -> None:
+    live = session(tmp_path)
+    live.responder = type("Mute", (), {"stream": lambda self, conversation: iter(["x"])})()
+    with pytest.raises(ValueError, match="stream ended without a message"):
+        live.run("go")
+
+
+def words(messages: Sequence[Message]) -> int:
+    return sum(len(message.content.split()) + 1 for message in messages)
+
+
+def test_the_model_sees_less_and_the_record_keeps_all(tmp_path: Path) -> None:
+    reads = [calling(ToolCall("Grep", {"pattern": pattern})) for pattern in ("x", "=", "1")]
+    live = session(tmp_path, *reads, DONE)
+    (tmp_path / "a.py").write_text("x = 1 and so on until the limit\n")
+    live.context = ContextWindow(words, limit_tokens=24)
+    events = list(live.send("go"))
+    assert [event for event in events if isinstance(event, Elided)] == [Elided(2)]
+    last = live.responder.heard[-1]  # type: ignore[attr-defined]
+    whole = "a.py:1:x = 1 and so on until the limit"
+    assert [message.content for message in last[2::2]] == [ELIDED, ELIDED, whole]
+    assert [message.content for message in live.conversation[2:7:2]] == [whole] * 3
+
+
+def test_a_conversation_that_cannot_be_made_to_fit_stops_the_run(tmp_path: Path) -> None:
+    live = session(tmp_path, DONE)
+    live.context = ContextWindow(words, limit_tokens=3)
+    stopped = list(live.send("more words than fit"))[-1]
+    assert stopped == Stopped("context", "the conversation has 5 tokens at its shortest, at most 3 fit")
+    assert live.run("go").stop_reason == "finished"

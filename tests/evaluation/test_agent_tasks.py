@@ -25,8 +25,8 @@ def tasks() -> list[Task]:
     return sample_tasks("eval", 24, 1)
 
 
-def play(engine: Any, tasks: list[Task], within: Any, max_turns: int = 8) -> list[Episode]:
-    settings = {"temperature": 0.0, "max_turns": max_turns, "max_new_tokens": 64, "seed": 0}
+def play(engine: Any, tasks: list[Task], within: Any, max_turns: int = 8, **help: Any) -> list[Episode]:
+    settings = {"temperature": 0.0, "max_turns": max_turns, "max_new_tokens": 64, "seed": 0, **help}
     return within(60, lambda: run_tasks(engine, tasks, **settings))
 
 
@@ -86,6 +86,34 @@ def test_an_expert_whose_second_reply_is_malformed_has_its_first_call_counted(
     assert len(called) >= needing_tools(tasks) > 0
     assert {(episode.calls, episode.valid_calls) for episode in called} == {(2, 1)}
     assert summarise(called).valid_calls.value == 0.5
+
+
+def test_a_malformed_call_that_is_told_to_the_model_counts_as_invalid_although_it_was_salvaged(
+    scripted: Any, tokenizer: Tokenizer, tasks: list[Task], within: Any
+) -> None:
+    read = Message("assistant", "", ToolCall("Read", {"file_path": "none"}))
+    doubled = [*assistant_ids(read, tokenizer)[:-1], tokenizer.special["<|tool_call_start|>"]]
+    done = assistant_ids(Message("assistant", "done"), tokenizer)
+    engine = scripted(lambda conversation, stream: [doubled, doubled, done][len(conversation) // 2])
+    episodes = play(engine, tasks[:4], within, max_malformed=3)
+    assert [(episode.calls, episode.valid_calls, episode.stop_reason) for episode in episodes] == [
+        (2, 0, "finished")
+    ] * 4
+    assert all(is_valid(episode.conversation[1].tool_call) for episode in episodes)
+
+
+@pytest.mark.parametrize(("elide", "reason"), [(False, "context"), (True, "max_turns")])
+def test_old_results_make_room_only_when_asked_to(
+    scripted: Any, tokenizer: Tokenizer, tasks: list[Task], within: Any, elide: bool, reason: str
+) -> None:
+    def reply(conversation: list[Message], stream: int) -> list[int]:
+        call = ToolCall("n" * 40, {"turn": str(len(conversation))})
+        return assistant_ids(Message("assistant", "", call), tokenizer)
+
+    prompt = max(len(tokenizer.encode(task.prompt)) for task in tasks[:2])
+    engine = scripted(reply, context_tokens=prompt + 720)
+    episodes = play(engine, tasks[:2], within, max_turns=8, elide=elide)
+    assert {episode.stop_reason for episode in episodes} == {reason}
 
 
 def test_calls_that_no_tool_takes_are_attempts_but_not_valid(
