@@ -1,25 +1,38 @@
-"""`nanocode teacher`: the embedded rule-based endpoint, in the foreground."""
+"""`nanocode teacher`: the embedded rule-based endpoint, or a small language model, in the foreground."""
 
 from __future__ import annotations
 
 import socket
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from nanocode.serving.faults import FAULTS, Behaviour
-from nanocode.serving.teacher import MODEL
+from nanocode.constitution.soul import Soul
+from nanocode.serving import smollm
+from nanocode.serving import teacher as rules
+from nanocode.serving.faults import FAULTS, App, Behaviour
 from nanocode.serving.teacher_process import make_server
 
 DEFAULT_PORT = 8190
+
+
+class Taught(StrEnum):
+    """Who answers."""
+
+    RULES = "rules"
+    SMOLLM = "smollm"
 
 
 _LIMITS = "Limits and faults"
 
 
 def teacher(
+    model: Annotated[
+        Taught, typer.Option(help="The rules, or SmolLM2-135M-Instruct (the extra `smollm`) as a generator.")
+    ] = Taught.RULES,
     host: Annotated[
         str, typer.Option(help="Address to listen on; anything but loopback is open to others.")
     ] = "127.0.0.1",
@@ -49,6 +62,10 @@ def teacher(
 ) -> None:
     """Serve the rule-based generator, critic and reviser as an OpenAI-compatible endpoint, until Ctrl-C.
 
+    Or a real language model, which is small, drafts badly and can do no more than that:
+
+        nanocode teacher --model smollm
+
     To try a client against a server that fails as real ones do, inject faults and read the bill, which counts for each
     request what was delivered, lost on the way, and refused:
 
@@ -69,10 +86,16 @@ def teacher(
         requests_per_second=requests_per_second,
         tokens_per_second=tokens_per_second,
     )
-    server = make_server(soul, None if behaviour == Behaviour() else behaviour)
+    app, shown = _application(model, soul)
+    server = make_server(app, None if behaviour == Behaviour() else behaviour)
     with socket.create_server((host, port)) as listener:
         shown_host, shown_port = listener.getsockname()[:2]
-        Console().print(
-            f"{MODEL} at http://{shown_host}:{shown_port}/v1, judging by {soul} (ctrl-c ends it)", soft_wrap=True
-        )
+        Console().print(f"{shown} at http://{shown_host}:{shown_port}/v1 (ctrl-c ends it)", soft_wrap=True)
         server.run(sockets=[listener])
+
+
+def _application(model: Taught, soul: Path) -> tuple[App, str]:
+    """What answers, and how it is called. Raises SoulError, SmolLMError."""
+    if model is Taught.SMOLLM:
+        return smollm.create_app(smollm.SmolLM()), smollm.MODEL
+    return rules.create_app(Soul.load(soul)), f"{rules.MODEL}, judging by {soul},"

@@ -34,12 +34,11 @@ class TeacherError(RuntimeError):
     """The teacher did not start. The message is one line with the child's last words."""
 
 
-def make_server(soul_path: Path | str, behaviour: Behaviour | None = None) -> uvicorn.Server:
-    """A uvicorn server for the teacher: run it on a listening socket. Raises SoulError when SOUL.md cannot be used.
+def make_server(app: App, behaviour: Behaviour | None = None) -> uvicorn.Server:
+    """A uvicorn server for a teacher's application: run it on a listening socket.
 
     With a `behaviour` it misbehaves as told and keeps a bill (``GET /v1/_bill``).
     """
-    app: App = create_app(Soul.load(soul_path))
 
     def reset(client: Any) -> None:
         for connection in server.server_state.connections:
@@ -149,7 +148,7 @@ def serve_inherited(descriptor: int, soul_path: str, behaviour: str | None = Non
     """
     fields = None if behaviour is None else json.loads(behaviour)
     chosen = None if fields is None else Behaviour(**fields | {"faults": tuple(fields["faults"])})
-    server = make_server(soul_path, chosen)
+    server = make_server(create_app(Soul.load(soul_path)), chosen)
 
     def stop_with_the_parent() -> None:
         sys.stdin.buffer.read()
