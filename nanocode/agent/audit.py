@@ -4,8 +4,9 @@ One session, one file of JSON lines. Each line holds its number and the SHA-256 
 beside the log (``NAME.head``) holds how many lines there are and the hash of the last one. So `verify` can name the
 first line that was altered, deleted, inserted or moved, and tell a tail that was cut off from a line that a crash tore:
 a crash leaves the log ahead of its head file or with half a line, never behind. A line is on disk before `append`
-returns, hence a call's intent before its effect. Whoever can write both files can write a history of his own that
-verifies; the log must lie where the agent cannot reach it, and `refuse_workspace` sees to that.
+returns, hence a call's intent before its effect; only lines of calls that change nothing are not waited for, and until
+the next that is, or `close`, the head file does not vouch for them. Whoever can write both files can write a history of
+his own that verifies; the log must lie where the agent cannot reach it, and `refuse_workspace` sees to that.
 
 Lines are readable by their owner alone. Arguments are redacted (`nanocode.agent.redaction`) and long ones shortened.
 """
@@ -53,6 +54,7 @@ class AuditLog:
         self.path = Path(path).absolute()
         self.session = self.path.stem if session is None else session
         self._clock = clock
+        self._lines, self._previous, self._next_call = 0, NOTHING, 0
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         self._descriptor = os.open(self.path, flags, 0o600)
@@ -85,8 +87,11 @@ class AuditLog:
         if self.path.parent.resolve().is_relative_to(workspace.resolve()):
             raise AuditError(f"the audit log {self.path} lies in the workspace: keep it outside of {workspace}")
 
-    def append(self, kind: str, **values: Any) -> None:
-        """Write a line and wait until it is on disk. Raises AuditError when the disk refuses."""
+    def append(self, kind: str, *, durable: bool = True, **values: Any) -> None:
+        """Write a line and wait until it is on disk. Raises AuditError when the disk refuses.
+
+        A line that is not ``durable`` survives the process at once, and a power cut once a durable one follows.
+        """
         entry = {
             "line": self._lines + 1,
             "kind": kind,
@@ -100,9 +105,9 @@ class AuditLog:
             if written != len(line):
                 os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - written)
                 raise AuditError(f"{self.path}: the disk took {written} of {len(line)} bytes: free some space")
-            os.fsync(self._descriptor)
             self._lines, self._previous = self._lines + 1, _sha256(line)
-            _write_head(self.path, self._lines, self._previous)
+            if durable:
+                self._settle()
         except OSError as error:
             raise AuditError(
                 f"{self.path} cannot be written ({error.strerror}): nothing runs without its log"
@@ -110,17 +115,24 @@ class AuditLog:
         self._next_call = max(self._next_call, int(values.get("call", -1)) + 1)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the file, all of it on disk. Raises OSError when the disk refuses."""
         if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+            try:
+                if self._lines:
+                    self._settle()
+            finally:
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+    def _settle(self) -> None:
+        os.fsync(self._descriptor)
+        _write_head(self.path, self._lines, self._previous)
 
     def _open(self) -> None:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise AuditError(f"{self.path} is in use by another session: end it or name another log") from None
-        self._lines, self._previous, self._next_call = 0, NOTHING, 0
         if not os.fstat(self._descriptor).st_size and not _head_path(self.path).exists():
             self._entries: tuple[Mapping[str, Any], ...] = ()
             self.append("header", version=VERSION)

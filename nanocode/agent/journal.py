@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nanocode.agent.audit import AuditLog
 
 IMAGES_FOLDER = "before"
+WITHOUT_EFFECT = frozenset({"Read", "Grep"})
 NOT_DECIDED = Decision("deny", "the call is not one that the tools take")
 
 
@@ -80,6 +81,7 @@ class Journal:
 
         self.audit.append(
             kind,
+            durable=entry.call.name not in WITHOUT_EFFECT,
             call=entry.number,
             tool=entry.call.name,
             arguments=shown_arguments(entry.call.arguments),

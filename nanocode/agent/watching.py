@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from nanocode.agent.files import MAX_FILE_BYTES, ToolError, Workspace
-from nanocode.agent.protected import is_protected
+from nanocode.agent.protected import PROTECTED_NAMES
 from nanocode.agent.undo import FileChange, Images, sha256
 
 WATCHED_BYTES = 16_000_000
@@ -138,7 +138,7 @@ def _walked(root: Path, limit: int) -> _Walk:
                 walk.complete = False
                 return walk
             path = f"{folder}/{entry.name}" if folder else entry.name
-            if is_protected(entry.name):
+            if entry.name.casefold() in PROTECTED_NAMES:
                 walk.protected.add(path)
             elif entry.is_dir(follow_symlinks=False):
                 pending.append(path)

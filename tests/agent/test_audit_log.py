@@ -126,6 +126,18 @@ def test_a_crash_before_the_head_file_leaves_a_log_that_verifies(path: Path) -> 
         assert log.next_call == 10
 
 
+def test_lines_that_are_not_waited_for_are_vouched_for_from_the_next_that_is(path: Path) -> None:
+    head = path.with_name("one.jsonl.head")
+    with AuditLog(path) as log:
+        settled = head.read_bytes()
+        log.append("call", durable=False, call=8)
+        assert head.read_bytes() == settled and len(verify(path).entries) == LINES + 1
+        log.append("call", call=9)
+        assert head.read_text().startswith(f"{LINES + 2:020d} ")
+        log.append("call", durable=False, call=10)
+    assert head.read_text().startswith(f"{LINES + 3:020d} ")
+
+
 def test_a_crash_in_the_first_line_leaves_a_log_that_can_be_opened(tmp_path: Path) -> None:
     path = tmp_path / "new.jsonl"
     path.write_bytes(b'{"line": 1, "ki')
