@@ -17,6 +17,11 @@ class ToolResult:
     exit_code: int | None = field(default=None, compare=False)
 
 
+def malformed_result(fault: str) -> ToolResult:
+    """What the model reads of a call that it did not write as one."""
+    return ToolResult(f"error: malformed call: {fault}", ok=False)
+
+
 def bash_result(completed: Completed, limits: Limits) -> ToolResult:
     """A command's output, then what stopped it or its exit code when that is not 0, then the sandbox's notes."""
     rows = [completed.output.rstrip("\n") or "(no output)"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
 from nanocode.agent.context import ContextWindow
-from nanocode.agent.tools import ToolResult
+from nanocode.agent.results import ToolResult, malformed_result, valid_text
 from nanocode.conversation import ConversationError, MalformedReply, Message, ToolCall
 from nanocode.inference.overflow import ContextOverflow
 
@@ -40,6 +40,14 @@ class Tools(Protocol):
     """What runs calls: a `Toolbox`, or a recording of one."""
 
     def execute(self, call: ToolCall) -> ToolResult: ...
+
+
+@runtime_checkable
+class ToolsWithRecord(Protocol):
+    """Tools that also write down a call that came as something else than one."""
+
+    def refuse_malformed(self, salvaged: ToolCall, fault: str) -> ToolResult:
+        """`malformed_result`, recorded."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +178,7 @@ class Session:
             self.context.rewind(self._messages)
         if not self._messages and self.system is not None:
             self._messages.append(Message("system", self.system))
-        self._messages.append(Message("user", text))
+        self._messages.append(Message("user", valid_text(text)))
         yield from self._turns()
 
     def _turns(self) -> Iterator[Event]:
@@ -224,6 +232,8 @@ class Session:
         )
         if answer.role != "assistant":
             raise ValueError(f"the responder returned a {answer.role} message instead of an assistant message")
+        if (valid := _valid(answer)) != answer:
+            raise MalformedReply("the reply holds half a character", valid)
         return answer
 
     def _call(self, call: ToolCall) -> Generator[Event, None, CallFinished]:
@@ -235,10 +245,27 @@ class Session:
 
     def _put_right(self, error: MalformedReply) -> Iterator[Event]:
         """Go on from the nearest message that the model could have meant and a tool error that names its fault."""
-        self._messages.append(error.salvaged)
-        self._messages.append(Message("tool_result", f"error: malformed call: {error}"))
+        call = error.salvaged.tool_call
+        if call is None:
+            raise ValueError("what was salvaged of a malformed reply has no call that could be answered")
+        if isinstance(self.toolbox, ToolsWithRecord):
+            result = self.toolbox.refuse_malformed(call, str(error))
+        else:
+            result = malformed_result(str(error))
+        self._messages += [error.salvaged, Message("tool_result", result.text)]
         if error.salvaged.content:
             yield AssistantText(error.salvaged.content)
+
+
+def _valid(message: Message) -> Message:
+    """The message as tokens can hold it: an endpoint's JSON may bring lone surrogates."""
+    call = message.tool_call or ToolCall("")
+    arguments = {valid_text(name): valid_text(value) for name, value in call.arguments.items()}
+    valid = ToolCall(valid_text(call.name), arguments)
+    content = valid_text(message.content)
+    if (content, valid) == (message.content, call):
+        return message
+    return Message("assistant", content, valid)
 
 
 def _heard(pieces: Iterator[str | Message]) -> Generator[Event, None, Message]:

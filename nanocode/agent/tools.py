@@ -17,7 +17,7 @@ from nanocode.agent.files import MAX_FILE_BYTES, SHOWN_PATH_CHARACTERS, FileCont
 from nanocode.agent.journal import Entry, Journal
 from nanocode.agent.matching import split_lines
 from nanocode.agent.policy import Decision, Policy, refusal
-from nanocode.agent.results import ToolResult, bash_result, capped, valid_text
+from nanocode.agent.results import ToolResult, bash_result, capped, malformed_result, valid_text
 from nanocode.agent.rules import Rules
 from nanocode.agent.sandbox import Limits, SandboxUnavailable, Shell
 from nanocode.agent.search import grep
@@ -113,6 +113,14 @@ class Toolbox:
         finally:
             entry.end(result)
 
+    def refuse_malformed(self, salvaged: ToolCall, fault: str) -> ToolResult:
+        """The answer to a reply that is no call but holds what was salvaged; written to the log as any call is."""
+        entry = self._journal.begin(salvaged)
+        entry.decision = Decision("deny", f"malformed: {fault}")
+        result = self._shown(malformed_result(fault))
+        entry.end(result)
+        return result
+
     def undo(self) -> str | None:
         """Take back the last edit or command; the files restored, or None without one.
 
@@ -147,6 +155,9 @@ class Toolbox:
             result = ToolResult(f"error: {error}", ok=False)
         except OSError as error:
             result = ToolResult(f"error: {(error.strerror or 'the system refused').lower()}", ok=False)
+        return self._shown(result)
+
+    def _shown(self, result: ToolResult) -> ToolResult:
         return replace(result, text=capped(valid_text(result.text), self.limits.result_characters))
 
     def _tools(self) -> Mapping[str, Callable[[Mapping[str, str], Entry], ToolResult]]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from nanocode.agent.audit import AuditLog, verify
 from nanocode.agent.context import ELIDED, ContextWindow
 from nanocode.agent.policy import Policy
 from nanocode.agent.session import (
@@ -264,3 +265,32 @@ def test_a_conversation_that_cannot_be_made_to_fit_stops_the_run(tmp_path: Path)
     stopped = list(live.send("more words than fit"))[-1]
     assert stopped == Stopped("context", "the conversation has 5 tokens at its shortest, at most 3 fit")
     assert live.run("go").stop_reason == "finished"
+
+
+def test_text_that_no_tokens_can_hold_never_enters_a_conversation(tmp_path: Path) -> None:
+    """JSON and terminals can bring half of a surrogate pair."""
+    broken = Message("assistant", "a\ud800", ToolCall("Read", {"file_path": "a\udc80"}))
+    live = session(tmp_path, broken, Message("assistant", "b\ud800"), DONE)
+    events = list(live.send("go \udcff"))
+    assert [event for event in events if isinstance(event, Malformed)] == [
+        Malformed("the reply holds half a character")
+    ] * 2
+    assert live.conversation == (
+        Message("user", "go \ufffd"),
+        Message("assistant", "a\ufffd", ToolCall("Read", {"file_path": "a\ufffd"})),
+        Message("tool_result", "error: malformed call: the reply holds half a character"),
+        Message("assistant", "b\ufffd", ToolCall("")),
+        Message("tool_result", "error: malformed call: the reply holds half a character"),
+        DONE,
+    )
+
+
+def test_a_malformed_call_is_in_the_audit_log(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    path = tmp_path / "log.jsonl"
+    with AuditLog(path) as log:
+        toolbox = Toolbox(tmp_path / "work", Policy("auto"), None, audit=log)
+        Session(Scripted(iter([unclosed("Edit"), DONE])), toolbox).run("go")
+    (line,) = (entry for entry in verify(path).entries if entry["kind"] in ("intent", "call"))
+    assert (line["kind"], line["tool"], line["decision"], line["ok"]) == ("call", "Edit", "deny", False)
+    assert line["rule"] == "malformed: the tool call is not closed"

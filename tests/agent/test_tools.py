@@ -157,6 +157,8 @@ def test_a_sandbox_that_breaks_is_raised_and_never_becomes_a_result(tmp_path: Pa
     [
         (ToolCall("Write", {}), "error: unknown tool Write: use Read, Edit, Grep, Bash"),
         (ToolCall("x" * 99, {}), f"error: unknown tool {'x' * 40}: use Read, Edit, Grep, Bash"),
+        (ToolCall("W\ud800", {}), "error: unknown tool W\ufffd: use Read, Edit, Grep, Bash"),
+        (ToolCall("Read", {"file_path": "a.py", "\udc80": ""}), "error: Read has no argument \ufffd"),
         (ToolCall("Read", {}), "error: Read needs file_path"),
         (ToolCall("Edit", {"file_path": "a.py"}), "error: Edit needs new_string"),
         (ToolCall("Read", {"file_path": "a.py", "path": "b"}), "error: Read has no argument path"),
@@ -200,6 +202,17 @@ def test_results_are_capped_with_head_and_tail(toolbox: Toolbox) -> None:
     assert (
         len(text) <= 300 and text.startswith("1\n2\n") and text.endswith("999\n1000") and "characters left out" in text
     )
+
+
+@given(st.text(max_size=90), st.integers(0, 60))
+def test_no_limit_is_too_small_to_keep(text: str, limit: int) -> None:
+    assert len(capped(text, limit)) <= limit
+
+
+def test_a_command_that_floods_has_not_done_what_it_was_asked_for(toolbox: Toolbox) -> None:
+    toolbox.limits = ToolLimits(bash=Limits(flood_bytes=1_000))
+    result = toolbox.execute(ToolCall("Bash", {"command": "head -c 5000 /dev/zero | tr '\\0' x"}))
+    assert not result.ok and result.text.endswith("stopped after 1000 bytes of output")
 
 
 @given(st.text("ab\n", max_size=400), st.integers(60, 200))
