@@ -55,7 +55,8 @@ class FullPipeline(FlowSpec):
         self.started = time.time()
         settings = self.settings()
         planned.plan_stages(settings)  # a model that cannot be built is refused here, not after hours of data
-        pipeline.check_reuse(pipeline.read_names(self.reuse), settings)
+        if self.reuse:
+            pipeline.check_reuse(pipeline.read_names(self.reuse), settings)
         self.sources = [source.name for source in settings.data.sources]
         self.rollout_shards = pipeline.rollout_shards(settings)
         self.next(self.shard_data, foreach="sources")

@@ -14,7 +14,6 @@ from nanocode.stopping import Interrupted
 from steps.pipeline.answers import CALLS, Answers
 from steps.pipeline.earlier_answers import earlier_answers
 from steps.pipeline.run import Run
-from steps.pipeline.spend import generation_cost
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,8 @@ def make_by_asking(run: Run, stage: Stage, label: str, produce: Callable[[Build,
     opened: list[Answers] = []
 
     def ask(making: Build) -> Mapping[str, Any]:
+        from steps.pipeline.spend import generation_cost  # brings asyncio, which a run from the cache never needs
+
         answers = Answers(run, making)
         opened.append(answers)
         asking = Asking(answers.folder, earlier_answers(run, making), _reporting(run, answers, label))

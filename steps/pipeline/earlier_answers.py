@@ -22,7 +22,6 @@ from artifacts.store import MissingObject
 from nanocode.constitution.append_file import whole_records
 from nanocode.constitution.earlier import Source
 from nanocode.constitution.ledger import Index, answer_of
-from nanocode.constitution.prompts import PARTS
 from steps.pipeline.answers import CALLS, LEDGERS, ledgers_folder, restored
 from steps.pipeline.run import Run
 
@@ -35,15 +34,16 @@ def earlier_answers(run: Run, making: Build) -> list[Source]:
     Of this machine, those of other keys; of the store, what attempts at this artifact under other keys had saved, and
     the record that is nearest to it. Copies lie in the stage's scratch folder.
     """
-    tidy(run, making.key)
-    if all(getattr(run.config.constitution, part).base_url is None for part in PARTS):
+    tidy_ledgers(run, making.key)
+    constitution = run.config.constitution
+    if all(part.base_url is None for part in (constitution.generator, constitution.critic, constitution.reviser)):
         return []
     copies = making.scratch / "earlier"
     copies.mkdir()
     return [*_of_nearest_record(run, making, copies), *_of_this_machine(run, making), *_unfinished(run, making, copies)]
 
 
-def tidy(run: Run, own_key: str = "") -> None:
+def tidy_ledgers(run: Run, own_key: str = "") -> None:
     """Remove ledgers of this machine whose key has a record that holds every one of their answers, and say so.
 
     Answers that are nowhere else stay, with a word about it.

@@ -19,7 +19,7 @@ from nanocode.constitution.prompts import part_of
 from nanocode.constitution.soul import Soul
 from nanocode.serving.teacher import answer
 from steps.pipeline import Run, generate_rollouts, import_soul
-from steps.pipeline.earlier_answers import tidy
+from steps.pipeline.earlier_answers import tidy_ledgers
 from tests.steps.answering import answering
 
 SOUL = Soul.load(Path(__file__).parents[2] / "configs" / "SOUL.md")
@@ -154,11 +154,11 @@ def test_a_ledger_goes_when_a_record_holds_all_of_it_and_stays_with_an_answer_th
     with Ledger(ledger) as opened:
         held = len(opened)
         opened.put("paid for", "nowhere else")
-    tidy(here.run())
+    tidy_ledgers(here.run())
     assert ledger.exists()
     assert here.said[-1].endswith(f"kept, for 1 of its {held + 1} answers are in no record")
     ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(True)[:-1]))
-    tidy(here.run())
+    tidy_ledgers(here.run())
     assert here.ledgers() == []
     assert here.said[-1].endswith(f"removed, its {held} answers are in record {record[:12]} (show/rollouts-sft-1-of-1)")
     assert not ledger.parent.exists()
@@ -169,5 +169,5 @@ def test_ledgers_of_keys_without_a_record_are_left_alone(here):
     with pytest.raises(EndpointError):
         here.make()
     before = here.ledgers()
-    tidy(here.run())
+    tidy_ledgers(here.run())
     assert here.ledgers() == before != []
