@@ -56,7 +56,11 @@ def backtracking(pattern: str) -> Backtracking:
     """Upper bounds, read off the parsed pattern."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return _backtracking(parser.parse(pattern))
+        try:
+            return _backtracking(parser.parse(pattern))
+        except RecursionError:
+            # Groups within groups, deeper than this process can look: for the child, which may break.
+            return Backtracking(MANY, MANY)
 
 
 def _backtracking(node: object) -> Backtracking:
