@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 IMAGES_FOLDER = "before"
 WITHOUT_EFFECT = frozenset({"Read", "Grep"})
-NOT_DECIDED = Decision("deny", "the call is not one that the tools take")
+NOT_DECIDED = Decision("deny", "the call cannot be carried out")
 
 
 @dataclass

@@ -177,7 +177,16 @@ class Toolbox:
     def _decide(self, call: ToolCall) -> Decision:
         argument = call.arguments.get("path" if call.name == "Grep" else "file_path")
         path = None if argument is None else str(self._files.relative(argument))
-        return self.policy.settle(call, path)
+        if call.name != "Edit" or self.policy.decide(call, path).verdict != "ask":
+            return self.policy.settle(call, path)
+        # An edit that would fail needs no question, and a yes is meant for the edit that was asked about.
+        _, before, _ = self._planned_edit(call.arguments)
+        decision = self.policy.settle(call, path)
+        if decision.verdict == "allow":
+            _, now, _ = self._planned_edit(call.arguments)
+            if (now and now.data) != (before and before.data):
+                raise ToolError(f"{shown(path)} changed since it was read; read it again")
+        return decision
 
     def _read(self, arguments: Mapping[str, str], entry: Entry) -> ToolResult:
         path = self._files.relative(arguments["file_path"])

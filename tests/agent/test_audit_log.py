@@ -272,7 +272,7 @@ def test_every_call_has_a_line_and_what_ran_an_intent_before_it(tmp_path: Path, 
         ("call", "Grep", "allow", "mode ask"),
         ("call", "Bash", "deny", "nobody to ask (mode ask)"),
         ("call", "Edit", "deny", ".git/config is protected"),
-        ("call", "Write", "deny", "the call is not one that the tools take"),
+        ("call", "Write", "deny", "the call cannot be carried out"),
     ]
     assert [line["ok"] for line in logged(path)] == [True, False, True, False, False, False]
 

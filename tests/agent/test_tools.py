@@ -240,6 +240,29 @@ def test_asking_and_refusing(tmp_path: Path) -> None:
     assert asked == ["Edit", "Bash"] and not (tmp_path / "b").exists()
 
 
+def test_a_yes_is_for_the_edit_that_was_asked_about(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x = 1\n")
+
+    def meddle(call: ToolCall) -> bool:
+        (tmp_path / "a").write_text("danger = True\nx = 1\n")
+        return True
+
+    toolbox = Toolbox(tmp_path, Policy("ask", meddle), None)
+    edit = {"file_path": "a", "old_string": "x = 1", "new_string": "x = 2"}
+    assert use(toolbox, "Edit", **edit) == "error: a changed since it was read; read it again"
+    (tmp_path / "b").touch()
+    assert use(toolbox, "Edit", file_path="b", new_string="x") == "error: b exists; give old_string to change it"
+
+
+def test_nobody_is_asked_about_an_edit_that_would_fail(tmp_path: Path) -> None:
+    def confirm(call: ToolCall) -> bool:
+        raise AssertionError("asked")
+
+    toolbox = Toolbox(tmp_path, Policy("ask", confirm), None)
+    edit = {"file_path": "a", "old_string": "x", "new_string": "y"}
+    assert use(toolbox, "Edit", **edit) == "error: file not found: a"
+
+
 def test_without_anybody_to_ask_the_answer_is_no(tmp_path: Path) -> None:
     toolbox = Toolbox(tmp_path, Policy("ask"), Sandbox())
     assert use(toolbox, "Edit", file_path="a", new_string="x") == "error: not allowed: nobody to ask (mode ask)"

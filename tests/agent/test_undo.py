@@ -138,6 +138,21 @@ def test_an_edit_that_a_crash_interrupted_is_taken_back_if_it_happened(
     assert files_of(workspace) == START
 
 
+def test_an_undo_that_a_crash_interrupted_can_be_asked_for_again(tmp_path: Path, workspace: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    with AuditLog(path) as log:
+        toolbox = Toolbox(workspace, Policy("auto"), Doing(scramble), audit=log)
+        toolbox.execute(EDIT)
+        toolbox.execute(COMMAND)
+        (workspace / "sub" / "b.py").write_text(START["sub/b.py"])
+        (workspace / "sub" / "made.bin").unlink()
+    with AuditLog(path) as log:
+        toolbox = Toolbox(workspace, Policy("auto"), None, audit=log)
+        assert toolbox.undo() == "a.py, deep/er/d, sub/b.py, sub/made.bin"
+        assert toolbox.undo() == "a.py"
+    assert files_of(workspace) == START
+
+
 @pytest.mark.parametrize("spoiled", ["a.py", "deep/er/d", "sub/made.bin"])
 def test_nothing_is_touched_when_one_file_changed_since(workspace: Path, audit: AuditLog, spoiled: str) -> None:
     toolbox = after(workspace, audit, scramble)
