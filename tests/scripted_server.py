@@ -55,10 +55,17 @@ class Scripted:
             self.closed += 1
 
 
-def make_app(scripted: Scripted, access: Access | None = None, *, max_waiting: int = 16, seats: int = 2) -> Any:
+def make_app(
+    scripted: Scripted,
+    access: Access | None = None,
+    *,
+    max_waiting: int = 16,
+    seats: int = 2,
+    context_tokens: int = CONTEXT_TOKENS,
+) -> Any:
     """The ASGI application."""
     scheduler = Scheduler(lambda: scripted, scripted.batch, max_waiting=max_waiting, live_seats=seats)
-    served = Served(MODEL, frozenset({"scripted"}), "0123456789abcdef", scripted.tokenizer, CONTEXT_TOKENS)
+    served = Served(MODEL, frozenset({"scripted"}), "0123456789abcdef", scripted.tokenizer, context_tokens)
     return ChatServer(served, scheduler, clock=lambda: 1_000.0).app(access or Access.at("127.0.0.1", None))
 
 

@@ -130,7 +130,7 @@ class EndpointResponder:
         try:
             with self._client.chat.completions.create(
                 model=self.model,
-                messages=self._messages(conversation),  # type: ignore[arg-type]
+                messages=self._messages(conversation),
                 stream=True,
                 **self._request,  # type: ignore[call-overload]
             ) as chunks:

@@ -11,6 +11,7 @@ from nanocode.cli.context import model_folder, open_repository
 if TYPE_CHECKING:
     from artifacts.repository import Repository
     from nanocode.inference.engine import Engine
+    from nanocode.model.gpt import GPT
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class LoadedModel:
     """A model behind the decoding engine, and the files that it came from."""
 
     found: Found
+    model: GPT
     engine: Engine
 
 
@@ -56,7 +58,8 @@ def load_named(model: str | None, store: str | None) -> LoadedModel:
     from nanocode.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load(found.folder / "tokenizer.json")
-    return LoadedModel(found, Engine(load_model(found.folder), tokenizer))
+    model = load_model(found.folder)
+    return LoadedModel(found, model, Engine(model, tokenizer))
 
 
 def _newest(repository: Repository) -> str:

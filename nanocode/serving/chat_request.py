@@ -181,11 +181,14 @@ def _plain(entry: Any) -> Any:
     if not isinstance(entry, dict):
         return entry
     content = entry.get("content")
-    is_text = isinstance(content, list) and all(
-        isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str) for part in content
-    )
+    if isinstance(content, list) and all(_is_text(part) for part in content):
+        content = "".join(part["text"] for part in content)
     role = "system" if entry.get("role") == "developer" else entry.get("role")
-    return entry | {"role": role, "content": "".join(part["text"] for part in content) if is_text else content}
+    return entry | {"role": role, "content": content}
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
 def _check_ids(entries: Sequence[Any]) -> None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
+from typing import Any
 
 from nanocode.serving.chat_request import ApiError
 from nanocode.serving.faults import App, Receive, Scope, Send
@@ -72,9 +73,9 @@ class Gate:
             await self._app(scope, receive, send)
             return
 
-        async def send_guarded(message: dict[str, object]) -> None:
+        async def send_guarded(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", []), *_HEADERS]  # type: ignore[misc]
+                message["headers"] = [*message.get("headers", []), *_HEADERS]
             await send(message)
 
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
@@ -83,7 +84,7 @@ class Gate:
         except ApiError as error:
             await _refuse(error, send_guarded)
             return
-        await self._app(scope, receive, send_guarded)  # type: ignore[arg-type]
+        await self._app(scope, receive, send_guarded)
 
     def _check(self, method: str, path: str, headers: Mapping[str, str]) -> None:
         host = headers.get("host", "")

@@ -25,15 +25,20 @@ MODEL = "tiny@1"
 
 
 @pytest.fixture(scope="module")
-def engine(tiny_model, tokenizer):
+def loaded(tiny_model, tokenizer):
     from nanocode.inference.engine import Engine
 
-    return Engine(tiny_model(), tokenizer)
+    model = tiny_model()
+    return LoadedModel(Found(MODEL, "tiny", "ab" * 32, Path()), model, Engine(model, tokenizer))
 
 
 @pytest.fixture(scope="module")
-def base_url(engine):
-    loaded = LoadedModel(Found(MODEL, "tiny", "ab" * 32, Path()), engine)
+def engine(loaded):
+    return loaded.engine
+
+
+@pytest.fixture(scope="module")
+def base_url(loaded):
     with listening(make_app(loaded, Access.at("127.0.0.1", None), max_waiting=32, live=2)) as address:
         yield f"{address}/v1"
 

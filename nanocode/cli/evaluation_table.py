@@ -1,0 +1,68 @@
+"""The evaluation's results as tables: contestants side by side, and the record beside its own model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+
+from nanocode.evaluation.agreement import RATES, Comparison
+
+_COLOURS = {"same": "green", "agrees": "green", "differs": "red"}
+
+
+@dataclass(frozen=True)
+class Result:
+    """One contestant's figures, in the evaluation stage's form."""
+
+    name: str
+    figures: Mapping[str, Any]
+
+
+def tables(results: Sequence[Result]) -> Iterator[Table]:
+    """Bits per byte and rates, then success by task family; a column a contestant."""
+    overall = _table("figure", results)
+    for name in sorted({name for each in results for name in each.figures if name.startswith("bpb_")}):
+        overall.add_row(name.replace("_", " "), *(_bits(each.figures.get(name)) for each in results))
+    decodings = [name for name in ("greedy", "sampled") if any(name in each.figures for each in results)]
+    for decoding in decodings:
+        for rate in RATES:
+            cells = [_rate(each.figures.get(decoding, {}).get(rate)) for each in results]
+            if any(cells):
+                overall.add_row(f"{decoding}: {rate.replace('_', ' ')}", *cells)
+    yield overall
+    for decoding in decodings:
+        groups = [each.figures.get(decoding, {}).get("by_family", {}) for each in results]
+        families = sorted({family for group in groups for family in group})
+        if families:
+            by_family = _table(f"{decoding}: success by family", results)
+            for family in families:
+                by_family.add_row(family, *(_rate(group.get(family)) for group in groups))
+            yield by_family
+
+
+def agreement_lines(name: str, comparisons: Sequence[Comparison], asked: str) -> Iterator[str]:
+    """What became of the recorded figures, as markup: a summary, then each figure that differs."""
+    if not comparisons:
+        yield f"{name}: there are no recorded figures to compare with"
+        return
+    counts = {verdict: sum(each.verdict == verdict for each in comparisons) for verdict in _COLOURS}
+    told = ", ".join(f"[{_COLOURS[verdict]}]{count} {verdict}[/]" for verdict, count in counts.items() if count)
+    yield f"{name} against its record, on {asked}: {told}"
+    for each in comparisons:
+        if each.verdict == "differs":
+            yield f"  [red]differs[/] {each.figure}: measured {each.measured:.4g}, recorded {each.recorded:.4g}"
+
+
+def _table(first: str, results: Sequence[Result]) -> Table:
+    return Table(first, *(each.name for each in results), box=None, header_style="bold", pad_edge=False)
+
+
+def _bits(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def _rate(rate: Mapping[str, Any] | None) -> str:
+    return "" if rate is None else f"{rate['rate']:.3f}  ({rate['low']:.3f}..{rate['high']:.3f}, n={rate['n']})"
