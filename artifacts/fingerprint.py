@@ -45,7 +45,7 @@ def code_fingerprint(module: str, packages: tuple[str, ...] = FIRST_PARTY, root:
     """Fingerprint of `module` and all it imports from `packages`, whose folders stand in `root`.
 
     Computed once per process: what runs is what was loaded, whatever happens to the files meanwhile
-    (`code_fingerprint.cache_clear()` forgets). An imported name without a source file is a value of its package, or
+    (`forget_sources` forgets). An imported name without a source file is a value of its package, or
     fails when it is run. Raises ArtifactError when `module` itself has none, or when a source is not valid Python.
     """
     if _find(module, root) is None:
@@ -64,6 +64,12 @@ def code_fingerprint(module: str, packages: tuple[str, ...] = FIRST_PARTY, root:
     return Fingerprint(digest(modules), modules)
 
 
+def forget_sources() -> None:
+    """Read every source again when it is next asked for."""
+    code_fingerprint.cache_clear()
+    _read.cache_clear()
+
+
 def _find(name: str, root: Path) -> Path | None:
     path = root.joinpath(*name.split("."))
     for candidate in (path / "__init__.py", path.with_name(path.name + ".py")):
@@ -79,6 +85,7 @@ def _parents(name: str) -> Iterator[str]:
         yield name
 
 
+@functools.cache
 def _read(path: Path, name: str) -> _Source:
     data = path.read_bytes()
     try:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from artifacts.build import Build, Built, RunInfo, Stage, build
-from artifacts.fingerprint import code_fingerprint
+from artifacts.fingerprint import forget_sources
 from artifacts.repository import Repository
 from artifacts.store import open_store
 
@@ -41,7 +41,7 @@ class Workshop:
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-        code_fingerprint.cache_clear()
+        forget_sources()
 
     def build(self, stage: Stage, produce: Callable[[Build], Mapping[str, Any] | None], **kwargs: Any) -> Built:
         def counted(making: Build) -> Mapping[str, Any] | None:
