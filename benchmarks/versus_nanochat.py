@@ -5,7 +5,7 @@
 Depth 4, width 256, 4 heads, vocabulary 8,192, context 512, 8 rows, random ids, optimizer included. Each round starts
 every program once in a process of its own. The last line is one JSON document: tokens a second of each (median and
 range over the rounds' medians), the ratio to nanochat compiled in float32, seconds of the first step, peak memory,
-threads and load. Without ``--peer`` only our own figures are measured.
+threads and load, and of ours the share of these cores' best rate in a large product that the model's FLOPs are. Without ``--peer`` only our own figures are measured.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ def own_step(settings: dict[str, Any]) -> dict[str, Any]:
     from nanocode.config import ModelConfig, OptimizerConfig
     from nanocode.model.gpt import GPT
     from nanocode.training.compiled import compiled_before_use
+    from nanocode.training.hardware import measured_flops
     from nanocode.training.losses import Batch, language_model_loss
     from nanocode.training.optimizer import build_optimizer
     from nanocode.training.step import initial_state, make_step
@@ -83,7 +84,9 @@ def own_step(settings: dict[str, Any]) -> dict[str, Any]:
         losses.append(float(values["loss"]))
         seconds.append(time.perf_counter() - started)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"first_step_seconds": seconds[0], "step_seconds": seconds[1:], "peak_rss_bytes": peak, "losses": losses}
+    result = {"first_step_seconds": seconds[0], "step_seconds": seconds[1:], "peak_rss_bytes": peak, "losses": losses}
+    rate = _tokens(settings) / statistics.median(seconds[1:])
+    return result | {"matmul_ceiling_share": rate * model.shape.flops_per_token / measured_flops("float32")}
 
 
 def summary(settings: dict[str, Any], runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
@@ -98,6 +101,8 @@ def summary(settings: dict[str, Any], runs: dict[str, list[dict[str, Any]]]) -> 
             "last_loss": results[-1]["losses"][-1],
             "n": len(results),
         }
+        shares = [result["matmul_ceiling_share"] for result in results if "matmul_ceiling_share" in result]
+        programs[name] |= {"matmul_ceiling_share": statistics.median(shares)} if shares else {}
     reference = programs.get(REFERENCE)
     if reference:
         for program in programs.values():
