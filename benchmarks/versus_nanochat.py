@@ -5,7 +5,8 @@
 Depth 4, width 256, 4 heads, vocabulary 8,192, context 512, 8 rows, random ids, optimizer included. Each round starts
 every program once in a process of its own. The last line is one JSON document: tokens a second of each (median and
 range over the rounds' medians), the ratio to nanochat compiled in float32, seconds of the first step, peak memory,
-threads and load, and of ours the share of these cores' best rate in a large product that the model's FLOPs are. Without ``--peer`` only our own figures are measured.
+threads and load; of ours also the model's FLOPs as a share of these cores' best rate in a large product. Without
+``--peer`` only our own figures are measured.
 """
 
 from __future__ import annotations

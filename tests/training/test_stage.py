@@ -17,6 +17,7 @@ from nanocode.config import ComputeConfig, GuardConfig, ModelConfig
 from nanocode.model.gpt import GPT
 from nanocode.stopping import Interrupted
 from nanocode.training import stage
+from nanocode.training.compiled import compiled_before_use
 from nanocode.training.guard import TrainingError
 from nanocode.training.journal import Journal, Report
 from nanocode.training.losses import Batch, language_model_loss
@@ -40,10 +41,11 @@ def compiled_once() -> Iterator[None]:
         made: list[Any] = []
 
         def shared(*given: Any) -> Any:
-            made.append(made[0] if made else make_step(*given))
+            made.append(made[0] if made else compiled_before_use(make_step(*given)))
             return made[-1]
 
         patch.setattr(stage, "make_step", shared)
+        patch.setattr(stage, "compiled_before_use", lambda step: step)
         yield
 
 

@@ -18,6 +18,7 @@ from nanocode.config import AdamGroupConfig, ComputeConfig, ModelConfig, Optimiz
 from nanocode.model.gpt import GPT
 from nanocode.training.batches import placed
 from nanocode.training.checkpoint import Checkpointer
+from nanocode.training.compiled import compiled_before_use
 from nanocode.training.losses import Batch, language_model_loss
 from nanocode.training.optimizer import build_optimizer
 from nanocode.training.sharding import build_mesh, layout, on_one_device, stack_layout
@@ -66,9 +67,8 @@ def train(
     model = GPT(config, VOCAB, nnx.Rngs(0))
     optimizer = build_optimizer(OPTIMIZER, STEPS, **stack_layout(mesh))
     state = initial_state(model, optimizer, mesh)
-    step = make_step(
-        model, lambda own, batch: (language_model_loss(own, batch), {}), optimizer, mesh, compute.device_batch_rows
-    )
+    loss = lambda own, batch: (language_model_loss(own, batch), {})  # noqa: E731
+    step = compiled_before_use(make_step(model, loss, optimizer, mesh, compute.device_batch_rows))
     read, losses = placed(batch, mesh), []
     for index in range(steps):
         state, values = step(state, read(index))
