@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 # Some file systems keep times to two seconds: a folder that changed this recently may change again unnoticed.
 SETTLED_NANOSECONDS = 3_000_000_000
+OPEN_MODE = stat.S_IRUSR | stat.S_IXUSR
 
 
 class _Listing(NamedTuple):
@@ -21,10 +22,14 @@ class _Listing(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Paths of the entries whose names are wanted, and of sockets, pipes and devices, which lead out of a folder."""
+    """Paths of the entries whose names are wanted, of sockets, pipes and devices, and of folders closed to their owner.
+
+    A closed folder comes with its number and its change time: as long as these stand still, so does all below it.
+    """
 
     wanted: list[str]
     special: list[str]
+    closed: dict[tuple[int, int], str]
 
 
 @dataclass
@@ -43,11 +48,15 @@ class Folders:
     def walk(self, root: str) -> Found:
         """What lies below ``root``; links are not followed and wanted folders not entered."""
         seen: dict[tuple[int, int], _Listing] = {}
-        found, pending = Found([], []), [root]
+        found, pending = Found([], [], {}), [root]
         while pending:
             current = pending.pop()
             try:
-                listing = self._listing(current, seen)
+                status = os.stat(current, follow_symlinks=False)  # noqa: PTH116 - a hot loop over strings
+                if _is_closed(status):
+                    found.closed[status.st_ino, status.st_ctime_ns] = current
+                    continue
+                listing = self._listing(current, status, seen)
             except OSError:
                 # No permission, or nested too deep for a path: git and we cannot read configuration there either.
                 continue
@@ -58,8 +67,7 @@ class Folders:
         self._known = seen
         return found
 
-    def _listing(self, folder: str, seen: dict[tuple[int, int], _Listing]) -> _Listing:
-        status = os.stat(folder, follow_symlinks=False)  # noqa: PTH116
+    def _listing(self, folder: str, status: os.stat_result, seen: dict[tuple[int, int], _Listing]) -> _Listing:
         if not stat.S_ISDIR(status.st_mode):
             raise NotADirectoryError(folder)
         settled = self.clock() - status.st_ctime_ns > SETTLED_NANOSECONDS
@@ -82,3 +90,8 @@ class Folders:
                 elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
                     special.append(entry.name)
         return tuple(subfolders), tuple(wanted), tuple(special)
+
+
+def _is_closed(status: os.stat_result) -> bool:
+    """Whether we own a folder and cannot look into it as it is; nothing is closed to root."""
+    return status.st_uid == os.geteuid() != 0 and status.st_mode & OPEN_MODE != OPEN_MODE

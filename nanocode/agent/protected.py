@@ -54,10 +54,12 @@ class ProtectedPaths:
     """The protected paths of a workspace at one moment, with what tells each from a newcomer.
 
     ``special`` are its sockets, pipes and devices: whoever listens at one of them listens outside of the sandbox.
+    ``closed`` are folders that their owner cannot look into, by number and change time.
     """
 
     identities: dict[str, Identity]
     special: tuple[str, ...] = ()
+    closed: dict[tuple[int, int], str] = field(default_factory=dict)
     folders: Folders = field(default_factory=protected_folders, compare=False, repr=False)
 
     @classmethod
@@ -73,7 +75,8 @@ class ProtectedPaths:
             with suppress(FileNotFoundError):
                 identities[str(path.relative_to(workspace))] = Identity.of(path)
         special = sorted(str(Path(path).relative_to(workspace)) for path in found.special)
-        return cls(identities, tuple(special), folders)
+        closed = {key: str(Path(path).relative_to(workspace)) for key, path in found.closed.items()}
+        return cls(identities, tuple(special), closed, folders)
 
     def existing(self, workspace: Path) -> list[str]:
         """Paths to mount read-only, sorted. A link is replaced by its target, or left out when that lies outside."""
@@ -85,15 +88,35 @@ class ProtectedPaths:
         return sorted(mounts)
 
     def undo_new(self, workspace: Path) -> tuple[str, ...]:
-        """Rename what has appeared since `find`; one note for each. What was known elsewhere has only moved."""
-        known = set(self.identities.values())
+        """Rename what has appeared since `find`; one note for each. What was known elsewhere has only moved.
+
+        A folder that was closed in the meantime is opened, or it would be looked into by nobody but the next command.
+        """
+        now = ProtectedPaths.find(workspace, self.folders)
         notes = []
-        for path, identity in sorted(ProtectedPaths.find(workspace, self.folders).identities.items()):
+        while newly_closed := [path for key, path in now.closed.items() if key not in self.closed]:
+            for path in newly_closed:
+                (workspace / path).chmod((workspace / path).stat().st_mode | stat.S_IRWXU)
+                notes.append(f"opened {path}: it could not be looked into")
+            now = ProtectedPaths.find(workspace, self.folders)
+        known = set(self.identities.values())
+        for path, identity in sorted(now.identities.items()):
             if identity not in known:
                 renamed = _free_name(workspace / path)
-                (workspace / path).rename(renamed)
+                _rename(workspace / path, renamed)
                 notes.append(f"renamed {path} to {renamed.name}: it is protected")
         return tuple(notes)
+
+
+def _rename(path: Path, renamed: Path) -> None:
+    """Also in a folder that its owner may not write at the moment."""
+    try:
+        path.rename(renamed)
+    except PermissionError:
+        mode = path.parent.stat().st_mode
+        path.parent.chmod(mode | stat.S_IRWXU)
+        path.rename(renamed)
+        path.parent.chmod(mode)
 
 
 def _free_name(path: Path) -> Path:

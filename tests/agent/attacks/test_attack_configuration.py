@@ -83,7 +83,7 @@ NEW = [
     Attack("renamed into place", "built under a harmless name", "mkdir -p g/hooks; echo x > g/hooks/a; mv g .git", ""),
     Attack("cloned", "git makes it itself", "git init -q . && git init -q other", ""),
     Attack("link", "a name that leads to a harmless folder", "mkdir -p g/hooks; echo x > g/hooks/a; ln -s g .git", ""),
-    Attack("file", "CVE-2024-32002: .git as a file that names another folder", "mkdir g; echo 'gitdir: g' > .git", ""),
+    Attack("file", "a .git that is a file names another folder", "mkdir g; echo 'gitdir: g' > .git", ""),
     Attack("constitution", "absent at the start", "echo cruel > SOUL.md; echo cruel > Soul.MD", ""),
     Attack("settings", "CVE-2026-25725", "mkdir .nanocode; echo x > .nanocode/settings.toml", ""),
     Attack("late", "a child that outlives the shell", "(sleep 0.2; mkdir .git) & mkdir .nanocode; exit", ""),
@@ -93,6 +93,8 @@ NEW = [
         "mkdir -p a/.git/hooks; echo x > a/.git/hooks/x; chmod 000 a",
         "",
     ),
+    Attack("deeper", "the same twice", "mkdir -p a/b/.git/hooks; chmod 000 a/b; chmod 000 a", ""),
+    Attack("folder that cannot be changed", "renaming needs a writable parent", "mkdir -p a/.git; chmod 555 a", ""),
 ]
 
 
@@ -121,6 +123,16 @@ def test_what_would_be_protected_does_not_appear(arena: Arena, attack: Attack) -
             folder.chmod(0o755)
     names = {path.name.casefold() for path in arena.root.rglob("*")}
     assert not names & {".git", ".nanocode", "soul.md"} and completed.notes
+
+
+def test_a_folder_that_was_closed_is_filled_and_closed_again(arena: Arena) -> None:
+    """What could not be looked into before the command cannot be told from what it made, but for its change time."""
+    (arena.root / "a").mkdir(mode=0)
+    assert arena.shell("true").notes == ()
+    completed = arena.shell("chmod 755 a; mkdir -p a/.git/hooks; chmod 000 a")
+    (arena.root / "a").chmod(0o755)
+    assert [path.name for path in (arena.root / "a").iterdir()] == [".git.blocked"]
+    assert completed.notes[-1] == "renamed a/.git to .git.blocked: it is protected"
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ COMMANDS = [
     Attack("folder of the first process", "CVE-2024-21626", "cat /proc/1/cwd/../{outside}/secret.txt", DENIED),
     Attack("old root", "what pivot_root leaves behind", "ls /oldroot /newroot", MISSING),
     Attack("system tree", "CVE-2022-0492: release_agent and uevent_helper", "ls /sys/fs/cgroup", MISSING),
-    Attack("raw memory", "CWE-782", "head -c 1 /dev/mem /dev/kmem /dev/sda /dev/vda", MISSING),
+    Attack("raw memory", "disks and memory are files too", "head -c 1 /dev/mem /dev/kmem /dev/sda /dev/vda", MISSING),
     Attack("a device of one's own", "CWE-732: mknod in a writable folder", "mknod d b 8 0", DENIED),
     Attack("system programs", "CWE-732", "cp a.py /usr/bin/ls", READ_ONLY),
     Attack("the root folder", "a tmpfs without a size", "echo x > /x", READ_ONLY),
@@ -157,12 +157,17 @@ CALLS = [
     Attack(
         "rings", "CVE-2022-29582: io_uring carries out calls past a filter", "call('io_uring', 425, 425, 1, 0)", "1"
     ),
-    Attack("page faults", "CVE-2021-22555 and others use userfaultfd", "call('userfaultfd', 323, 282, 0)", "1"),
+    Attack(
+        "page faults",
+        "userfaultfd holds the kernel still in the middle of a race",
+        "call('userfaultfd', 323, 282, 0)",
+        "1",
+    ),
     Attack("counters", "CVE-2013-2094: perf_event_open", "call('perf', 298, 241, 0, 0, -1, -1, 0)", "1"),
     Attack("new mount calls", "CVE-2022-0185: fsopen", "call('fsopen', 430, 430, b'ext4', 0)", "1"),
     Attack("handles", "the shocker exploit: files by number", "call('open_by_handle_at', 304, 265, 0, 0, 0)", "1"),
     Attack("clone with users", "CVE-2024-1086", "call('unshare', 272, 97, 0x10000000)", "1"),
-    Attack("modules", "CWE-782", "call('finit_module', 313, 273, 0, b'', 0)", "1"),
+    Attack("modules", "code in the kernel itself", "call('finit_module', 313, 273, 0, b'', 0)", "1"),
     Attack("memory without a name", "CWE-770: files that no limit counts", "call('memfd', 319, 279, b'x', 0)", "1"),
     Attack(
         "another architecture",
@@ -217,7 +222,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_killing_and_tracing_processes_outside(arena: Arena) -> None:
-    """CWE-283: the same user may signal all of his processes, unless they are in another namespace."""
+    """The same user may signal all of his processes, unless they are in another namespace."""
     with sleeper() as process:
         code = (
             "import ctypes, os, signal\n"
@@ -300,7 +305,7 @@ def send(family: str, kind: str, address: object) -> str:
 @pytest.mark.parametrize(("kind", "seen"), [("SOCK_STREAM", "ConnectionRefusedError"), ("SOCK_DGRAM", "sent")])
 @pytest.mark.parametrize(("family", "host"), [("AF_INET", "127.0.0.1"), ("AF_INET6", "::1")])
 def test_the_network_of_the_machine(arena: Arena, family: str, host: str, kind: str, seen: str) -> None:
-    """Exfiltration, and services on loopback that trust whoever reaches them; a datagram is sent and arrives nowhere."""
+    """Exfiltration, and services on loopback that trust whoever reaches them; a datagram arrives nowhere."""
     if family == "AF_INET6" and not Path("/proc/net/if_inet6").exists():
         family, host = "AF_INET", "127.0.0.2"
     with listening(socket.AddressFamily[family], socket.SocketKind[kind], (host, 0)) as server:
@@ -346,7 +351,7 @@ def test_sockets_of_other_families(arena: Arena, family: int) -> None:
 
 
 def test_the_child_of_grep_has_no_files_and_no_network(arena: Arena) -> None:
-    """CVE-2020-... style bugs in a matching engine would run code outside of any namespace: the child has Landlock."""
+    """A flaw in the matching engine would run code outside of any namespace, on a pattern that a model chose."""
     with listening(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)) as server:
         address = server.getsockname()
         program = (

@@ -39,7 +39,7 @@ PATHS = [
     Attack("environment by proc", "theft of keys without a shell", "/proc/self/environ", OUTSIDE),
     Attack("memory by proc", "theft of keys from memory", "/proc/self/mem", OUTSIDE),
     Attack("working folder by proc", "CVE-2024-21626: a folder left open", "/proc/self/cwd/../outside/x", OUTSIDE),
-    Attack("endless device", "CWE-67: a device as a file", "/dev/zero", OUTSIDE),
+    Attack("endless device", "CWE-66: a device as a file", "/dev/zero", OUTSIDE),
     Attack("home sign", "~ expanded by a helpful library", "~/.ssh/id_rsa", MISSING),
     Attack("variable", "CVE-2026-22708: variables expanded after the check", "$HOME/.bashrc", MISSING),
     Attack("file url", "a path taken for an address", "file:///etc/passwd", MISSING),
@@ -65,7 +65,7 @@ PATHS = [
         link("l", "/proc/self/root"),
     ),
     Attack("link to an open file", "a magic link that is no path at all", "l", LINK, link("l", "/proc/self/fd/0")),
-    Attack("link to itself", "CWE-674: resolved for ever", "l", LINK, link("l", "l")),
+    Attack("link to itself", "CWE-664: resolved for ever", "l", LINK, link("l", "l")),
 ]
 
 
@@ -134,7 +134,7 @@ def test_an_edit_of_a_program_that_runs_as_its_owner(arena: Arena) -> None:
 
 
 def test_a_pipe_a_socket_and_a_device(arena: Arena) -> None:
-    """CWE-67: a read that never comes back."""
+    """CWE-66: a read that never comes back."""
     os.mkfifo("pipe")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("socket")
