@@ -69,18 +69,28 @@ def choose(
     A draw depends on the row's key (B,) and the position (B,) of the token alone. Padding marks the end of a row; no
     model may say it.
     """
-    fit = logits.at[:, pad].set(-jnp.inf)
+    fit = jnp.where(jnp.arange(logits.shape[-1]) == pad, -jnp.inf, logits)
     if choosing.grammar is not None:
         fit = jnp.where(allowed(choosing.grammar, states), fit, -jnp.inf)
     if choosing.temperature is None:
-        tokens = jnp.argmax(fit, axis=-1).astype(jnp.int32)
+        tokens = _likeliest(fit)
     else:
         draws = jax.vmap(jax.random.fold_in)(keys, positions)
         kept = truncated(fit / choosing.temperature, choosing)
-        tokens = jax.vmap(jax.random.categorical)(draws, kept).astype(jnp.int32)
+        noise = jax.vmap(lambda key: jax.random.gumbel(key, kept.shape[-1:], kept.dtype))(draws)
+        tokens = _likeliest(kept + noise)
     if choosing.grammar is not None:
         states = following(choosing.grammar, states, tokens)
     return Chosen(tokens, states, logits)
+
+
+def _likeliest(logits: jax.Array) -> jax.Array:
+    """The first largest of each row (B, V), as argmax has it: XLA's CPU code for two plain reductions uses vectors, for
+    argmax it does not.
+    """
+    at = jnp.arange(logits.shape[-1], dtype=jnp.int32)
+    largest = logits == logits.max(axis=-1, keepdims=True)
+    return jnp.where(largest, at, logits.shape[-1] - 1).min(axis=-1)
 
 
 def truncated(logits: jax.Array, choosing: Choosing) -> jax.Array:

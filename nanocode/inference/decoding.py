@@ -25,6 +25,39 @@ CHUNK_TOKENS = 32
 """The most tokens that one call of `decode` adds to a row."""
 
 
+class Weights(NamedTuple):
+    """The parameters of a model in the type of its activations, so that no use has to cast them."""
+
+    leaves: list[jax.Array]
+    head: jax.Array  # (C, V): the output table once more, as the product with a few rows wants it
+
+
+class Architecture:
+    """What of a model is not numbers. Hashed once: flax goes through the whole graph each time."""
+
+    def __init__(self, model: GPT) -> None:
+        self._graph, state = nnx.split(model)
+        self._structure = jax.tree.structure(state)
+        self._hash = hash((self._graph, self._structure))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Architecture) or self._hash != other._hash:
+            return False
+        return self is other or (self._graph, self._structure) == (other._graph, other._structure)
+
+    def model(self, weights: Weights) -> GPT:
+        """The model with these weights, possibly traced."""
+        return nnx.merge(self._graph, jax.tree.unflatten(self._structure, weights.leaves))
+
+
+def weights_of(model: GPT) -> Weights:
+    leaves = [leaf.astype(model.dtype) for leaf in jax.tree.leaves(nnx.split(model)[1])]
+    return Weights(leaves, jnp.array(model.head.T.astype(model.dtype)))
+
+
 class Cache(NamedTuple):
     """Keys and values, one (B * Hkv, S, D) array a layer: what is written and what is multiplied are the same array,
     so that no step copies it.
@@ -65,13 +98,13 @@ class Chunk(NamedTuple):
     steps: jax.Array  # () how many of the N were decoded
 
 
-@partial(jax.jit, static_argnames=("graph", "slots"))
-def prefill(graph: nnx.GraphDef, state: nnx.State, ids: jax.Array, *, slots: int) -> Cache:
+@partial(jax.jit, static_argnames=("architecture", "slots"))
+def prefill(architecture: Architecture, weights: Weights, ids: jax.Array, *, slots: int) -> Cache:
     """Keys and values of whole prompts (B, P), right-padded, in slots 0..P-1 of `slots`.
 
     A row's slots past its own length are of padding; `decode` never looks at them.
     """
-    model: GPT = nnx.merge(graph, state)
+    model = architecture.model(weights)
     keys, values = [], []
     x = model.embed(ids)
     if model.smear is not None:
@@ -89,16 +122,16 @@ def prefill(graph: nnx.GraphDef, state: nnx.State, ids: jax.Array, *, slots: int
     return Cache(tuple(keys), tuple(values))
 
 
-@partial(jax.jit, static_argnames=("graph",), donate_argnames=("cache",))
+@partial(jax.jit, static_argnames=("architecture",), donate_argnames=("cache",))
 def extend(
-    graph: nnx.GraphDef, state: nnx.State, cache: Cache, ids: jax.Array, previous: jax.Array, start: jax.Array
+    architecture: Architecture, weights: Weights, cache: Cache, ids: jax.Array, previous: jax.Array, start: jax.Array
 ) -> Cache:
     """One conversation's cache with the tokens `ids` (1, T) written from slot `start` () on.
 
     `previous` () is the token before them, for smear. Slots are positions here. Padding at the end of `ids` is written
     too and never looked at, since the next tokens overwrite it; `start` + T must not pass the end of the cache.
     """
-    model: GPT = nnx.merge(graph, state)
+    model = architecture.model(weights)
     tokens = ids.shape[1]
     positions = start + jnp.arange(tokens)
     ages = positions[:, None] - jnp.arange(cache.slots)[None, :]
@@ -106,10 +139,10 @@ def extend(
     return cache
 
 
-@partial(jax.jit, static_argnames=("graph", "stop", "pad", "scored"), donate_argnames=("cache",))
+@partial(jax.jit, static_argnames=("architecture", "stop", "pad", "scored"), donate_argnames=("cache",))
 def decode(
-    graph: nnx.GraphDef,
-    state: nnx.State,
+    architecture: Architecture,
+    weights: Weights,
     cache: Cache,
     newest: Newest,
     rows: Rows,
@@ -121,7 +154,7 @@ def decode(
     scored: bool,
 ) -> tuple[Cache, Newest, Chunk]:
     """Up to `steps` () tokens more for each row that is not done; ends early when all are."""
-    model: GPT = nnx.merge(graph, state)
+    model = architecture.model(weights)
     shape = (newest.last.shape[0], CHUNK_TOKENS)
     empty = Chunk(
         jnp.full(shape, pad, jnp.int32), jnp.zeros(shape, jnp.float32) if scored else None, jnp.zeros((), jnp.int32)
@@ -132,7 +165,9 @@ def decode(
         x, cache = _through(
             model, now.last[:, None], now.before_last, now.positions[:, None], now.slot, _ages(cache, now, rows), cache
         )
-        chosen = choose(model.unembed(x)[:, 0], choosing, rows.keys, now.positions + 1, now.grammar_states, pad)
+        # Without the barrier XLA's CPU code draws the norm into the product of a single row, and computes both slowly.
+        logits = model.logits(jax.lax.optimization_barrier(model.final(x)), weights.head)
+        chosen = choose(logits[:, 0], choosing, rows.keys, now.positions + 1, now.grammar_states, pad)
         token = jnp.where(now.done, pad, chosen.tokens)
         ended = now.done | (token == stop) | (now.positions + 2 >= model.shape.tokens)
         after = Newest(token, now.last, now.positions + 1, now.slot + 1, ended, chosen.grammar_states)

@@ -12,10 +12,20 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
 from nanocode.inference.choosing import Choosing, GrammarTables, choosing
-from nanocode.inference.decoding import CHUNK_TOKENS, Cache, Chunk, Newest, Rows, decode, grown, prefill
+from nanocode.inference.decoding import (
+    CHUNK_TOKENS,
+    Architecture,
+    Cache,
+    Chunk,
+    Newest,
+    Rows,
+    decode,
+    grown,
+    prefill,
+    weights_of,
+)
 from nanocode.inference.overflow import ContextOverflow
 from nanocode.inference.sampling import Sampling
 from nanocode.model.gpt import GPT
@@ -48,9 +58,7 @@ class Engine:
         self.context_tokens = model.shape.tokens
         self.stop = tokenizer.special["<|assistant_end|>"]
         self._cache_rows = model.shape.kv_heads, model.shape.head_width, model.shape.layers, model.dtype
-        self.graph, state = nnx.split(model)
-        # What every use would cast to the type of activations is cast once.
-        self.state = jax.tree.map(lambda leaf: leaf.astype(model.dtype), state)
+        self.architecture, self.weights = Architecture(model), weights_of(model)
 
     def generate(
         self,
@@ -147,7 +155,9 @@ class Engine:
             done=lengths == 0,
             grammar_states=np.zeros_like(lengths),
         )
-        cache = prefill(self.graph, self.state, ids, slots=cache_slots(tokens + min(max_new_tokens, _AHEAD_TOKENS)))
+        cache = prefill(
+            self.architecture, self.weights, ids, slots=cache_slots(tokens + min(max_new_tokens, _AHEAD_TOKENS))
+        )
         for made in range(0, max_new_tokens, CHUNK_TOKENS):
             steps = min(CHUNK_TOKENS, max_new_tokens - made)
             cache = self.with_room(cache, tokens + made + steps)
@@ -171,8 +181,8 @@ class Engine:
     ) -> tuple[Cache, Newest, Chunk]:
         """`nanocode.inference.decoding.decode` with this model. The cache given is gone afterwards."""
         return decode(
-            self.graph,
-            self.state,
+            self.architecture,
+            self.weights,
             cache,
             newest,
             rows,

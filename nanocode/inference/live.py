@@ -117,7 +117,7 @@ class LiveDecoder:
             taken = prompt[start : min(start + piece, len(prompt) - 1)]
             ids = np.array([taken + [self._engine.tokenizer.pad] * (piece - len(taken))], np.int32)
             previous = np.int32(prompt[max(start - 1, 0)])
-            cache = extend(self._engine.graph, self._engine.state, cache, ids, previous, np.int32(start))
+            cache = extend(self._engine.architecture, self._engine.weights, cache, ids, previous, np.int32(start))
             self._held += taken
             self.computed_tokens += len(taken)
         self._cache = cache

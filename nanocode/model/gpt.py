@@ -157,10 +157,14 @@ class GPT(nnx.Module):
         return norm(x, self.config.norm_epsilon)
 
     def unembed(self, x: jax.Array) -> jax.Array:
-        """(..., C) -> (..., vocab_size) float32 logits: padding cropped, softcap on the *output* (not on attention
-        scores).
+        """(..., C) of `hidden` -> (..., vocab_size) float32 logits."""
+        return self.logits(self.final(x), self.head.T)
+
+    def logits(self, final: jax.Array, head: jax.Array) -> jax.Array:
+        """(..., C) of `final` by the output table (C, V) -> (..., vocab_size) float32: padding cropped, softcap on the
+        *output* (not on attention scores).
         """
-        logits = linear(self.final(x), self.head.T)[..., : self.vocab_size].astype(jnp.float32)
+        logits = linear(final, head)[..., : self.vocab_size].astype(jnp.float32)
         return self.config.softcap * jnp.tanh(logits / self.config.softcap)
 
     def __call__(self, ids: jax.Array, segments: jax.Array | None = None) -> jax.Array:

@@ -11,8 +11,8 @@ from flax import nnx
 from nanocode.conversation import ConversationError, Message
 from nanocode.inference import decoding
 from nanocode.inference.engine import Engine
-from nanocode.inference.responder import ModelResponder
 from nanocode.inference.overflow import ContextOverflow
+from nanocode.inference.responder import ModelResponder
 from nanocode.model.gpt import GPT
 from nanocode.tokenizer import Tokenizer
 
