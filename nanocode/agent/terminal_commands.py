@@ -16,8 +16,11 @@ from nanocode.agent.terminal_drawing import Screen
 from nanocode.conversation import Conversation, Message, to_json
 
 KEYS = """\
-Enter sends; Alt-Enter, or a backslash at the end of the line, begins a new line; Tab completes commands and paths.
-Ctrl-C stops an answer, empties the line, and, twice on an empty line, leaves; Ctrl-D leaves."""
+Enter      sends; Alt-Enter, or a backslash before Enter, begins a new line
+Tab        completes commands, models and paths of the workspace
+Up, Down   earlier prompts
+Ctrl-C     stops an answer; empties the line; twice on an empty line, leaves
+Ctrl-D     leaves"""
 
 
 class ModelUnavailable(ValueError):

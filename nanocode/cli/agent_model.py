@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
@@ -19,6 +21,7 @@ from nanocode.conversation import Message, render
 from nanocode.inference.sampling import Sampling
 
 if TYPE_CHECKING:
+    from nanocode.cli.model_loading import LoadedModel
     from nanocode.inference.engine import Engine
 
 # As models are evaluated; the engine cuts a reply at the end of the context whatever this says.
@@ -62,10 +65,8 @@ class Releases:
         return self.request.model
 
     def load(self, name: str | None) -> Model:
-        """Raises UnknownModel, ArtifactError for altered files, ModelError, TokenizerError."""
-        from nanocode.cli.model_loading import load_named
-
-        loaded = load_named(name, self.request.store)
+        """Raises UnknownModel, ArtifactError for files altered in the store, ModelUnavailable for a useless folder."""
+        loaded = _loaded(name, self.request.store)
 
         from nanocode.inference.grammar import ToolGrammar
         from nanocode.training.hardware import keep_compiled
@@ -100,7 +101,7 @@ class EndpointModels:
     """Models of an OpenAI-compatible endpoint, by the names that it gives them."""
 
     request: Request
-    key: str | None
+    key: str | None = field(repr=False)
 
     @property
     def first(self) -> str | None:
@@ -145,6 +146,37 @@ def _key(variable: str | None, environment: Mapping[str, str]) -> str | None:
     if not environment.get(variable):
         raise typer.BadParameter(f"the environment has no {variable}: export it", param_hint="--endpoint-key-env")
     return environment[variable]
+
+
+def _loaded(name: str | None, store: str | None) -> LoadedModel:
+    from nanocode.cli.model_loading import find_model, load_named
+    from nanocode.model.weights import ModelError
+    from nanocode.tokenizer import TokenizerError
+
+    try:
+        return load_named(name, store)
+    except (ModelError, TokenizerError) as error:
+        folder = find_model(name, store).folder
+        why = _of_another_version(folder) or f"{error}: take the model from its store again"
+        raise ModelUnavailable(why) from error
+
+
+def _of_another_version(folder: Path) -> str | None:
+    """What in a model's description this version of the project does not share, with the cure."""
+    from nanocode.config import ModelConfig
+
+    try:
+        told = set(json.loads((folder / "model.json").read_text(encoding="utf-8"))["model"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    needed = {name for name, field in ModelConfig.model_fields.items() if field.is_required()}
+    differing = sorted((told - set(ModelConfig.model_fields)) | (needed - told))
+    if not differing:
+        return None
+    return (
+        f"{folder} is a model of another version (model.json and this version differ in {', '.join(differing)}): "
+        "use the nanocode that trained it, or train it again"
+    )
 
 
 def _metered(engine: Engine, **options: Any) -> tuple[Responder, Callable[[], int]]:

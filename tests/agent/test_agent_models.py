@@ -1,0 +1,142 @@
+"""The models behind `nanocode agent`: a folder through the engine, an endpoint, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import typer
+
+from nanocode.agent.terminal_commands import ModelUnavailable
+from nanocode.agent.tools import TOOLS
+from nanocode.cli.agent_model import EndpointModels, Releases, Request, chosen_source, switchable
+from nanocode.conversation import ConversationError, Message, render, render_prompt
+from nanocode.inference.sampling import Sampling
+from nanocode.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from nanocode.model.gpt import GPT
+
+NOTHING = Request(
+    model=None,
+    store=None,
+    sampling=Sampling(),
+    temperature=None,
+    seed=None,
+    grammar=False,
+    endpoint=None,
+    endpoint_model=None,
+    key_variable=None,
+)
+ENDPOINT = replace(NOTHING, endpoint="http://127.0.0.1:9/v1", endpoint_model="big")
+
+
+@pytest.fixture(scope="session")
+def folder(tiny_model: Callable[..., GPT], tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from nanocode.model.weights import save_model
+
+    made = tmp_path_factory.mktemp("models") / "tiny"
+    save_model(tiny_model(), made)
+    tokenizer.save(made / "tokenizer.json")
+    return made
+
+
+def test_a_folder_becomes_a_model_that_counts_what_it_says(
+    folder: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nanocode.cli.model_loading import load_named
+    from nanocode.inference.grammar import ToolGrammar
+    from nanocode.inference.live import LiveDecoder
+
+    kept: list[Path] = []
+    monkeypatch.setattr("nanocode.training.hardware.keep_compiled", kept.append)
+    sampling = Sampling(temperature=1.0, seed=3)
+    source = chosen_source(replace(NOTHING, model=str(folder), sampling=sampling, grammar=True))
+    model = source.load(source.first)
+    assert (model.name, model.context_tokens, model.generated()) == ("tiny", 96, 0)
+    assert [path.parts[-2:] for path in kept] == [(".nanocode", "xla")], "compiled programs are kept for the next time"
+    conversation = [Message("user", "the agent reads")]
+    with suppress(ConversationError):  # a reply that is cut at the end of the context may hold half a call
+        model.responder.respond(conversation)
+    tools = {spec.name: (spec.required, spec.optional) for spec in TOOLS.values()}
+    alone = LiveDecoder(load_named(str(folder), None).engine).stream(
+        render_prompt(conversation, tokenizer),
+        max_new_tokens=96,
+        sampling=sampling,
+        grammar=ToolGrammar(tokenizer, tools),
+    )
+    assert model.generated() == len(list(alone)) > 0
+    assert model.count(conversation) == len(render(conversation, tokenizer).ids) and model.count([]) == 0
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (
+            lambda folder: (folder / "tokenizer.json").unlink(),
+            "no tokenizer at .*: take the model from its",
+        ),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"x"), "is not a model folder: .*from its store"),
+        (lambda folder: told(folder, gates=3), "of another version .* differ in gates\\): use the nanocode that"),
+        (lambda folder: told(folder, depth=None), "of another version .* differ in depth\\).* or train it again"),
+        (lambda folder: (folder / "model.json").write_text("{"), "is not a model folder"),
+    ],
+)
+def test_a_useless_model_is_one_line_with_the_cure(
+    folder: Path, tmp_path: Path, spoil: Callable[[Path], object], said: str
+) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in folder.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    spoil(copy)
+    with pytest.raises(ModelUnavailable, match=said) as caught:
+        Releases(NOTHING).load(str(copy))
+    assert "\n" not in str(caught.value)
+
+
+def told(folder: Path, **changes: object) -> None:
+    description = json.loads((folder / "model.json").read_text())
+    for name, value in changes.items():
+        description["model"][name] = value
+        if value is None:
+            del description["model"][name]
+    (folder / "model.json").write_text(json.dumps(description))
+
+
+def test_a_switch_to_nowhere_says_why(tmp_path: Path) -> None:
+    models = switchable(Releases(replace(NOTHING, store=f"file:{tmp_path}")))
+    with pytest.raises(ModelUnavailable, match="no model 'nobody' in store"):
+        models.load("nobody")
+    assert models.names() == []
+
+
+def test_an_endpoint_brings_its_model_and_its_key_comes_from_the_environment_alone() -> None:
+    source = chosen_source(replace(ENDPOINT, key_variable="A_KEY"), {"A_KEY": "secret-of-mine"})
+    assert isinstance(source, EndpointModels) and source.key == "secret-of-mine"
+    assert "secret-of-mine" not in repr(source)
+    model = source.load(source.first)
+    assert (model.name, model.context_tokens, model.window(), model.generated()) == ("big", None, None, None)
+    assert source.load("other").name == "other", "/model asks the endpoint for another one"
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (replace(NOTHING, endpoint_model="big"), "--endpoint URL"),
+        (replace(NOTHING, key_variable="A_KEY"), "--endpoint URL"),
+        (replace(ENDPOINT, endpoint_model=None), "--endpoint-model NAME"),
+        (replace(ENDPOINT, model="nano"), "leave out nano"),
+        (replace(ENDPOINT, grammar=True), "trained releases only"),
+        (replace(ENDPOINT, sampling=Sampling(top_k=5)), "trained releases only"),
+        (replace(ENDPOINT, key_variable="A_KEY"), "has no A_KEY: export it"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(request_: Request, said: str) -> None:
+    with pytest.raises(typer.BadParameter, match=said):
+        chosen_source(request_, {})
