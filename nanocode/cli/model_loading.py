@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nanocode.cli.context import model_folder, open_repository
+from nanocode.cli.context import model_folder, open_repository, project_root
 
 if TYPE_CHECKING:
     from artifacts.repository import Repository
@@ -47,7 +47,7 @@ def find_model(model: str | None, store: str | None) -> Found:
 
 
 def load_named(model: str | None, store: str | None) -> LoadedModel:
-    """MODEL behind the decoding engine.
+    """MODEL behind the decoding engine. What is compiled for it is kept in `.nanocode/xla`, as in a run.
 
     Raises UnknownModel, ArtifactError for altered files, ModelError, TokenizerError.
     """
@@ -56,7 +56,9 @@ def load_named(model: str | None, store: str | None) -> LoadedModel:
     from nanocode.inference.engine import Engine
     from nanocode.model.weights import load_model
     from nanocode.tokenizer import Tokenizer
+    from nanocode.training.hardware import keep_compiled
 
+    keep_compiled(project_root() / ".nanocode" / "xla")
     tokenizer = Tokenizer.load(found.folder / "tokenizer.json")
     model = load_model(found.folder)
     return LoadedModel(found, model, Engine(model, tokenizer))

@@ -48,7 +48,8 @@ class Ended:
 class Choice:
     """One reply while it comes. Text never ends inside a UTF-8 character, nor inside what may become a stop string.
 
-    Unless it `may_call`, a reply ends where the model begins a call: it was trained to call tools, asked or not.
+    Unless it `may_call`, a reply is text alone and ends where the model begins a call, which it was trained to do
+    whether it is asked to or not, or says any other control token.
     """
 
     tokenizer: Tokenizer
@@ -73,7 +74,7 @@ class Choice:
         if self._stopped:
             return Piece("", ())
         self.tokens.append(token)
-        if not self.may_call and token.id == self.tokenizer.special["<|tool_call_start|>"]:
+        if not self.may_call and token.id in self.tokenizer.special_ids:
             text = self._cut(self._held + self._decoder.decode(b"", final=True))
             self._stopped, self._held = True, ""
             return Piece(text, ())

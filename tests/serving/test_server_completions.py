@@ -121,6 +121,15 @@ def test_a_reply_without_tools_ends_where_the_model_would_call_one(client, strea
         assert choice.message.tool_calls is None
 
 
+@pytest.mark.parametrize("control", ["<|user_start|>", "<|tool_val|>", "<|bos|>", "<|tool_call_end|>"])
+def test_a_reply_without_tools_is_text_alone_whatever_a_model_says(tokenizer, control):
+    said = [*tokenizer.encode("so "), tokenizer.special[control], *tokenizer.encode("and so on")]
+    with serving(tokenizer, lambda conversation: said) as address:
+        client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0)
+        choice = client.chat.completions.create(model=MODEL, messages=HELLO).choices[0]
+    assert (choice.message.content, choice.finish_reason) == ("so ", "stop")
+
+
 def test_a_streamed_call_is_the_same_call(client):
     chunks = streamed(client, messages=[{"role": "user", "content": "read"}], tools=tool_schemas())
     (delta,) = [choice.delta for chunk in chunks for choice in chunk.choices if choice.delta.tool_calls]
