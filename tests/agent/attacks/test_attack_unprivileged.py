@@ -18,7 +18,7 @@ ROOT = FOLDER.parents[2]
 # One of each kind: paths, races, processes, memory, network, kernel, configuration.
 KEY_CASES = (
     "swapped_for_a_link or number_of_processes or many_processes or disowned or network_of_the_machine or abstract or "
-    "keyring or set-user-id or password or environment or closed or unreadable or be_changed or child_of_grep or tracing"
+    "keyring or set-user-id or password or environment or closed or unreadable or be_changed or child_of_grep"
 )
 
 
