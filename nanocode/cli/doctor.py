@@ -41,18 +41,22 @@ class Problem(RuntimeError):
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report: what was found, or what is wrong and what to do about it."""
+    """One line of the report: what was found, or what is wrong and what to do about it.
+
+    What is not ``needed`` is told as live or absent, and fails nothing.
+    """
 
     name: str
     ok: bool
     detail: str
     cure: str = ""
+    needed: bool = True
 
 
 def doctor(
     context: typer.Context,
     config: ConfigArgument = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON list: name, ok, detail, cure.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON list: name, ok, detail, cure, needed.")] = False,
     store: StoreOption = None,
 ) -> None:
     """Try everything that a run needs: Python, devices, store, sandbox, endpoints, disk; exit 1 when one fails.
@@ -65,10 +69,10 @@ def doctor(
         typer.echo(json.dumps([asdict(finding) for finding in findings]))
     else:
         for finding in findings:
-            typer.echo(f"{finding.name:<10} {'ok     ' if finding.ok else 'problem'} {finding.detail}")
+            typer.echo(f"{finding.name:<12} {state(finding):<7} {finding.detail}")
             if finding.cure:
-                typer.echo(f"{'':<18} cure: {finding.cure}")
-    if not all(finding.ok for finding in findings):
+                typer.echo(f"{'':<20} cure: {finding.cure}")
+    if not all(finding.ok for finding in findings if finding.needed):
         raise typer.Exit(1)
 
 
@@ -84,7 +88,16 @@ def examine(settings: Config, store: str | None, environment: Mapping[str, str])
     for name, endpoint, parts in distinct_endpoints(settings):
         checks.append((name, partial(check_endpoint, endpoint, parts, environment)))
     checks.append(("disk", partial(check_disk, project_root())))
-    return [try_out(name, check) for name, check in checks]
+    findings = [try_out(name, check) for name, check in checks]
+    after_sandbox = [finding.name for finding in findings].index("sandbox") + 1
+    return [*findings[:after_sandbox], *sandbox_layers(), *findings[after_sandbox:]]
+
+
+def state(finding: Finding) -> str:
+    """One word for a finding."""
+    if finding.needed:
+        return "ok" if finding.ok else "problem"
+    return "live" if finding.ok else "absent"
 
 
 def try_out(name: str, check: Callable[[], str]) -> Finding:
@@ -166,6 +179,17 @@ def check_sandbox() -> str:
         what, _, cure = str(error).partition(": ")
         raise Problem(what, cure or "see docs/safety.md") from None
     return f"{sandbox.bwrap}: a command ran in it, without network, with limits"
+
+
+def sandbox_layers() -> list[Finding]:
+    """The walls around a command, one by one; none where there is no sandbox, which is a finding of its own."""
+    from nanocode.agent.layers import probe
+    from nanocode.agent.sandbox import Sandbox, SandboxUnavailable
+
+    try:
+        return [Finding(layer.name, layer.live, layer.detail, needed=False) for layer in probe(Sandbox())]
+    except SandboxUnavailable:
+        return []
 
 
 def distinct_endpoints(settings: Config) -> list[tuple[str, EndpointConfig, str]]:

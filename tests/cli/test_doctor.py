@@ -31,7 +31,10 @@ def test_everything_a_run_needs_works_here_and_the_store_stays_empty_but_for_its
         text=True,
     )
     findings = {finding["name"]: finding for finding in json.loads(done.stdout)}
-    assert list(findings) == ["python", "packages", "devices", "store", "sandbox", "endpoint", "disk"]
+    layers = [name for name, finding in findings.items() if not finding["needed"]]
+    needed = [name for name in findings if name not in layers]
+    assert needed == ["python", "packages", "devices", "store", "sandbox", "endpoint", "disk"]
+    assert layers[0] == "namespaces" and list(findings)[5 : 5 + len(layers)] == layers
     assert {name for name, finding in findings.items() if not finding["ok"]} == set()
     assert done.returncode == 0
     assert "embedded rule-based teacher starts" in findings["endpoint"]["detail"]
