@@ -14,8 +14,10 @@ from nanocode.inference.engine import Engine
 from nanocode.inference.grammar import ToolGrammar
 from nanocode.inference.live import LiveDecoder, Sampled
 from nanocode.inference.sampling import Sampling
-from nanocode.serving.scheduler import Tools, Work
+from nanocode.serving.scheduler import BATCH_ROWS, Tools, Work
 
+# Batches are filled up to these sizes: an unseen one would make its requests wait for the compiler.
+_ROWS = (1, 8, BATCH_ROWS)
 _GRAMMARS = 32  # sets of tools that requests offered lately
 
 
@@ -32,16 +34,18 @@ class EngineWork:
 
     def batch(self, work: Sequence[Work]) -> list[list[Sampled]]:
         """Whole replies to work of the same sampling and tools."""
+        rows = next((size for size in _ROWS if size >= len(work)), len(work))
+        padded = [*work, *[work[-1]] * (rows - len(work))]
         replies = self._engine.generate_scored(
-            [each.prompt for each in work],
+            [each.prompt for each in padded],
             max_new_tokens=max(each.max_new_tokens for each in work),
             sampling=work[0].sampling,
-            streams=[each.stream for each in work],
+            streams=[each.stream for each in padded],
             grammar=None if (grammar := self._grammar(work[0].tools)) is None else grammar.tables,
         )
         return [
             [Sampled(*pair) for pair in zip(reply.ids, reply.log_probabilities, strict=True)][: each.max_new_tokens]
-            for each, reply in zip(work, replies, strict=True)
+            for each, reply in zip(work, replies, strict=False)
         ]
 
     def warm_up(self) -> None:
