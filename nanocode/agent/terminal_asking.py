@@ -43,4 +43,5 @@ class Asker:
             return ""
         except KeyboardInterrupt:
             self.stopped = True
+            self.screen.line("")
             return ""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import termios
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -105,11 +107,14 @@ def _work(source: Source, task: str | None, policy: Policy, setting: Setting) ->
     with open_audit_log(setting.audit_log) or nullcontext() as audit:
         toolbox = Toolbox(setting.workspace, policy, shell(setting.unsafe), audit=audit)
         screen = Screen(console, toolbox)
-        # The choices in square brackets are text, not markup.
-        asker = Asker(lambda question: console.input(question, markup=False), screen)
+        asker = Asker(partial(_ask, console), screen)
         if sys.stdin.isatty() and not setting.as_json:
             toolbox.policy = replace(policy, confirm=asker)
-        model = source.load(source.first)
+        screen.view.busy(f"loading {source.first or 'the newest release'}")
+        try:
+            model = source.load(source.first)
+        finally:
+            screen.view.quiet()
 
         def make_session(model: Model) -> Session:
             return Session(model.responder, toolbox, SessionLimits(max_turns=setting.max_turns), context=model.window())
@@ -118,6 +123,13 @@ def _work(source: Source, task: str | None, policy: Policy, setting: Setting) ->
             _converse(Dialogue(screen, asker, model, switchable(source), make_session), setting)
         elif not run_once(make_session(model), model, task, _listener(screen, model, setting)):
             raise typer.Exit(1)
+
+
+def _ask(console: Console, question: str) -> str:
+    """What is typed after the question is seen: keys pressed before must not answer it."""
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)
+    # The choices in square brackets are text, not markup.
+    return console.input(question, markup=False)
 
 
 def _listener(screen: Screen, model: Model, setting: Setting) -> Listener:

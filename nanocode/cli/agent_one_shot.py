@@ -25,6 +25,7 @@ from nanocode.conversation import to_json
 
 # Of the events below: raised when one changes its meaning or goes; new types and fields may come without.
 EVENTS_VERSION = 1
+INTERRUPTED = "interrupted"
 
 
 class Listener(Protocol):
@@ -51,6 +52,8 @@ class Drawn:
 
     def end(self, result: dict[str, Any]) -> None:
         self.screen.view.quiet()
+        if result["stop_reason"] == INTERRUPTED:
+            self.screen.line("stopped; what was edited stays", "yellow")
 
 
 @dataclass
@@ -97,7 +100,7 @@ def run_once(session: Session, model: Model, task: str, listener: Listener) -> b
     """Send ``task``; whether the model came to its own end. Ctrl-C ends the run as ``interrupted``."""
     started, before = time.monotonic(), model.generated() or 0
     calls: list[CallFinished] = []
-    reason, detail = "interrupted", ""
+    reason, detail = INTERRUPTED, ""
     listener.start()
     try:
         for event in session.send(task):

@@ -24,7 +24,9 @@ from nanocode.conversation import Message, ToolCall
 class Words:
     def stream(self, conversation):
         last = conversation[-1].content
-        if last == "make it":
+        if last == "make it slowly":
+            time.sleep(1)
+        if last.startswith("make it"):
             yield Message("assistant", "", ToolCall("Edit", {"file_path": "a.py", "new_string": "x = 1\\n"}))
         elif last.startswith("run "):
             yield Message("assistant", "", ToolCall("Bash", {"command": last[4:]}))
@@ -165,6 +167,17 @@ def test_ctrl_c_stops_the_turn_not_the_program(terminal: Person, prompt: str, si
     terminal.type("hello")
     terminal.wait_for("it says hello")
     assert terminal.leave() == 0
+
+
+def test_keys_pressed_before_a_question_do_not_answer_it(terminal: Person) -> None:
+    terminal.wait_for("ask>")
+    terminal.type("make it slowly")
+    terminal.wait_for("thinking")
+    terminal.type("y")
+    terminal.wait_for("allow Edit?")
+    terminal.type("")
+    terminal.wait_for("the user said no")
+    assert not (terminal.work / "a.py").exists()
 
 
 def test_ctrl_c_at_a_question_is_no_and_twice_on_an_empty_line_leaves(terminal: Person) -> None:
