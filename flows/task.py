@@ -12,6 +12,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from metaflow.exception import METAFLOW_EXIT_DISALLOW_RETRY
+
 from artifacts.lease import LeaseLost, release_all
 from nanocode.stopping import Interrupted
 from steps.attempts import Reporter
@@ -41,14 +43,18 @@ def stage(body: Callable[..., Any]) -> Callable[..., Any]:
             if os.environ.get("NANOCODE_DEBUG"):
                 traceback.print_exc()
             message = " ".join(str(error).split())
-            if type(error).__module__.partition(".")[0] not in _OWN and not isinstance(error, OSError):
+            own = type(error).__module__.partition(".")[0] in _OWN
+            if not own and not isinstance(error, OSError):
                 reporter.end("failed", f"{type(error).__name__}: {message}")
                 raise
             interrupted = isinstance(error, (Interrupted, LeaseLost))
             transient = getattr(error, "transient", False)
             reporter.end("interrupted" if interrupted else "failed", message, transient)
             _say(f"{'interrupted' if interrupted else 'error'}: {message}")
-            sys.exit(INTERRUPTED if interrupted else 1)
+            if interrupted:
+                sys.exit(INTERRUPTED)
+            # What the same attempt would only meet again is not attempted again, whatever the step's @retry says.
+            sys.exit(METAFLOW_EXIT_DISALLOW_RETRY if own and not transient else 1)
         reporter.end("finished")
         return result
 
