@@ -174,6 +174,22 @@ def test_three_malformed_calls_in_a_row_end_the_run(tmp_path: Path) -> None:
     assert session(tmp_path, *apart, DONE, limits=limits).run("go").stop_reason == "finished"
 
 
+def test_a_malformed_call_between_equal_calls_breaks_their_row(tmp_path: Path) -> None:
+    lines = [line for _ in range(4) for line in (calling(READ), unclosed())]
+    assert session(tmp_path, *lines, DONE).run("go").stop_reason == "finished"
+
+
+def test_what_an_unfinished_run_had_elided_is_not_missing_in_the_next(tmp_path: Path) -> None:
+    reads = [calling(ToolCall("Grep", {"pattern": pattern})) for pattern in ("x", "=", "1")]
+    live = session(tmp_path, *reads, calling(READ), DONE, limits=SessionLimits(max_turns=3))
+    live.context = ContextWindow(words, limit_tokens=15)
+    (tmp_path / "a.py").write_text("x = 1 and more\n")
+    assert live.run("one").stop_reason == "max_turns"
+    assert ELIDED in [message.content for message in live.responder.heard[-1]]  # type: ignore[attr-defined]
+    live.run("two")
+    assert live.responder.heard[-1][-1].content == "    1→x = 1 and more"  # type: ignore[attr-defined]
+
+
 def test_where_the_first_malformed_call_ends_the_run_nothing_is_salvaged(tmp_path: Path) -> None:
     outcome = session(tmp_path, unclosed(), DONE, limits=SessionLimits(max_malformed=1)).run("go")
     assert (outcome.stop_reason, outcome.conversation) == ("malformed", (Message("user", "go"),))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nanocode.agent.audit import AuditLog, verify
-from nanocode.agent.files import ToolError
+from nanocode.agent.files import ToolError, Workspace
 from nanocode.agent.policy import Policy
 from nanocode.agent.processes import Completed
 from nanocode.agent.sandbox import Limits, Sandbox
@@ -257,6 +257,19 @@ def test_a_link_in_a_files_place_is_not_followed(tmp_path: Path, workspace: Path
 def test_a_refused_edit_is_no_effect(workspace: Path, audit: AuditLog) -> None:
     toolbox = Toolbox(workspace, Policy("auto"), None, audit=audit)
     assert not toolbox.execute(ToolCall("Edit", {"file_path": "a.py", "old_string": "no", "new_string": "2"})).ok
+    assert toolbox.undo() is None
+
+
+def test_an_edit_that_fails_at_the_last_moment_is_no_effect(
+    workspace: Path, audit: AuditLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Workspace, path: object, data: bytes, before: object) -> None:
+        raise ToolError("no space left on device: a.py")
+
+    toolbox = Toolbox(workspace, Policy("auto"), None, audit=audit)
+    monkeypatch.setattr(Workspace, "write", full)
+    assert toolbox.execute(EDIT).text == "error: no space left on device: a.py"
+    assert [entry["files"] for entry in verify(audit.path).entries if entry["kind"] == "call"] == [[]]
     assert toolbox.undo() is None
 
 
