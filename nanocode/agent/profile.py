@@ -6,6 +6,7 @@ import stat
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from nanocode.agent import confine, landlock
@@ -57,7 +58,10 @@ def _fixed_arguments() -> tuple[str, ...]:
     for name in ("python", "python3"):
         arguments += ["--symlink", str(interpreter()), f"/run/bin/{name}"]
     for file in library_files():
-        arguments += ["--ro-bind", str(file), f"{LIBRARY}/nanocode/agent/{file.name}"]
+        # With its byte code, where there is some: compiling it anew takes longer than all that it does.
+        compiled = Path(cache_from_source(file))
+        for path, place in ((file, ""), (compiled, f"{compiled.parent.name}/")):
+            arguments += ["--ro-bind-try", str(path), f"{LIBRARY}/nanocode/agent/{place}{path.name}"]
     return tuple(arguments)
 
 
