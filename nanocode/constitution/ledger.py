@@ -43,8 +43,8 @@ class Answer:
             return False
         if self.bound is not None and self.bound <= bound:
             return True
-        length = (body.get("usage") or {}).get("completion_tokens")
-        return bool(length) and int(length) <= bound
+        length = (body.get("usage") or {}).get("completion_tokens") or None
+        return length is not None and int(length) <= bound
 
 
 def request_key(request: Mapping[str, Any], sample: str, template: str) -> str:

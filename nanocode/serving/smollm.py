@@ -125,7 +125,7 @@ def create_app(model: ChatModel) -> Starlette:
 def answer(request: Mapping[str, Any], digest: str, model: ChatModel) -> dict[str, Any]:
     """The completion for a request's fields. Raises SmolLMError, WireError for messages that are no conversation."""
     tools = request.get("tools") or []
-    said = model.complete(as_chat(from_openai(request.get("messages")), tools), _sampling(request))
+    said = model.complete(as_chat(from_openai(request["messages"]), tools), _sampling(request))
     choice = said["choices"][0]
     reply = (
         reply_of(choice["message"]["content"] or "") if tools else Message("assistant", choice["message"]["content"])
