@@ -87,9 +87,12 @@ class AuditLog:
         if self.path.parent.resolve().is_relative_to(workspace.resolve()):
             raise AuditError(f"the audit log {self.path} lies in the workspace: keep it outside of {workspace}")
 
-    def append(self, kind: str, *, durable: bool = True, **values: Any) -> None:
+    def append(
+        self, kind: str, *, durable: bool = True, arguments: Mapping[str, str] | None = None, **values: Any
+    ) -> None:
         """Write a line and wait until it is on disk. Raises AuditError when the disk refuses.
 
+        ``arguments``, a call's own, are written as `shown_arguments` gives them and everything else as it is.
         A line that is not ``durable`` survives the process at once, and a power cut once a durable one follows.
         """
         entry = {
@@ -97,6 +100,7 @@ class AuditLog:
             "kind": kind,
             "time": round(self._clock(), 6),
             "session": self.session,
+            **({} if arguments is None else {"arguments": shown_arguments(arguments)}),
             **values,
         }
         line = json.dumps({**entry, "previous": self._previous}).encode("ascii") + b"\n"

@@ -76,15 +76,12 @@ class Journal:
         """One line about a call."""
         if self.audit is None:
             return
-        # Imported here: what stages run needs no rules for secrets.
-        from nanocode.agent.audit import shown_arguments
-
         self.audit.append(
             kind,
             durable=entry.call.name not in WITHOUT_EFFECT,
             call=entry.number,
             tool=entry.call.name,
-            arguments=shown_arguments(entry.call.arguments),
+            arguments=entry.call.arguments,
             decision=entry.decision.verdict,
             rule=entry.decision.rule,
             files=[change.to_json() for change in entry.changes],

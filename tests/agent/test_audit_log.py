@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from artifacts.fingerprint import code_fingerprint
 from nanocode.agent.audit import NOTHING, AuditError, AuditLog, shown_arguments, verify
 from nanocode.agent.policy import Policy
 from nanocode.agent.processes import Completed
@@ -344,5 +345,12 @@ def test_arguments_are_redacted_and_long_ones_cut(tmp_path: Path, workspace: Pat
 def test_any_text_can_be_logged(tmp_path: Path, values: dict[str, str]) -> None:
     path = tmp_path / "any.jsonl"
     with AuditLog(path) as log:
-        log.append("call", call=log.next_call, arguments=values)
-    assert verify(path).entries[-1]["arguments"] == values
+        log.append("call", call=log.next_call, files=values)
+    assert verify(path).entries[-1]["files"] == values
+
+
+def test_what_stages_run_knows_nothing_of_logs() -> None:
+    """Their cache keys hold the code that they import: an edit to the log must not train a model again."""
+    modules = code_fingerprint("nanocode.agent.tools", root=Path(__file__).parents[2]).modules
+    assert "nanocode.agent.journal" in modules
+    assert not {"nanocode.agent.audit", "nanocode.agent.redaction", "nanocode.data.filters"} & set(modules)
