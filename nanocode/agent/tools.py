@@ -180,12 +180,12 @@ class Toolbox:
         if call.name != "Edit" or self.policy.decide(call, path).verdict != "ask":
             return self.policy.settle(call, path)
         # An edit that would fail needs no question, and a yes is meant for the edit that was asked about.
-        _, before, _ = self._planned_edit(call.arguments)
+        edited, before, _ = self._planned_edit(call.arguments)
         decision = self.policy.settle(call, path)
         if decision.verdict == "allow":
             _, now, _ = self._planned_edit(call.arguments)
             if (now and now.data) != (before and before.data):
-                raise ToolError(f"{shown(path)} changed since it was read; read it again")
+                raise ToolError(f"{shown(edited)} changed since it was read; read it again")
         return decision
 
     def _read(self, arguments: Mapping[str, str], entry: Entry) -> ToolResult:
