@@ -49,6 +49,7 @@ def agent(
     endpoint: options.Endpoint = None,
     endpoint_model: options.EndpointModel = None,
     endpoint_key_env: options.EndpointKeyVariable = None,
+    trained: options.Trained = False,
 ) -> None:
     """Talk to a trained coding agent, or let it do one thing (-p).
 
@@ -76,6 +77,7 @@ def agent(
             endpoint=endpoint,
             endpoint_model=endpoint_model,
             key_variable=endpoint_key_env,
+            trained=trained,
         )
     )
     policy = Policy(mode.value, rules=load_user_rules(rules, workspace))

@@ -41,6 +41,7 @@ class Request:
     endpoint: str | None
     endpoint_model: str | None
     key_variable: str | None
+    trained: bool
 
 
 class Source(Protocol):
@@ -109,11 +110,16 @@ class EndpointModels:
 
     def load(self, name: str | None) -> Model:
         """Makes no request: what is wrong with the name or the key shows in the first turn."""
-        from nanocode.agent.endpoint import EndpointResponder
+        from nanocode.agent.endpoint import SYSTEM, EndpointResponder
 
         assert self.request.endpoint is not None and name is not None, "the command line was checked"
         responder = EndpointResponder(
-            self.request.endpoint, name, self.key, temperature=self.request.temperature, seed=self.request.seed
+            self.request.endpoint,
+            name,
+            self.key,
+            temperature=self.request.temperature,
+            seed=self.request.seed,
+            system=None if self.request.trained else SYSTEM,
         )
         return Model(name, responder)
 
@@ -124,8 +130,10 @@ class EndpointModels:
 def chosen_source(request: Request, environment: Mapping[str, str] = os.environ) -> Source:
     """Releases, or the endpoint that was named. Raises BadParameter for options that do not go together."""
     if request.endpoint is None:
-        if request.endpoint_model is not None or request.key_variable is not None:
-            raise typer.BadParameter("say where: --endpoint URL", param_hint="--endpoint-model, --endpoint-key-env")
+        if request.endpoint_model is not None or request.key_variable is not None or request.trained:
+            raise typer.BadParameter(
+                "say where: --endpoint URL", param_hint="--endpoint-model, --endpoint-key-env, --trained"
+            )
         return Releases(request)
     if request.endpoint_model is None:
         raise typer.BadParameter("say which model: --endpoint-model NAME", param_hint="--endpoint")

@@ -87,6 +87,14 @@ Endpoint = Annotated[
 EndpointModel = Annotated[
     str | None, typer.Option(metavar="NAME", help="The model to ask for there.", rich_help_panel=_OTHER)
 ]
+Trained = Annotated[
+    bool,
+    typer.Option(
+        "--trained",
+        help="It serves a model that nanocode trained: no system prompt, as in training.",
+        rich_help_panel=_OTHER,
+    ),
+]
 EndpointKeyVariable = Annotated[
     str | None,
     typer.Option(

@@ -7,10 +7,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer
+from asgi_server import listening
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
 
 from nanocode.agent.terminal_commands import ModelUnavailable
 from nanocode.agent.tools import TOOLS
@@ -32,6 +36,7 @@ NOTHING = Request(
     endpoint=None,
     endpoint_model=None,
     key_variable=None,
+    trained=False,
 )
 ENDPOINT = replace(NOTHING, endpoint="http://127.0.0.1:9/v1", endpoint_model="big")
 
@@ -130,6 +135,7 @@ def test_an_endpoint_brings_its_model_and_its_key_comes_from_the_environment_alo
     [
         (replace(NOTHING, endpoint_model="big"), "--endpoint URL"),
         (replace(NOTHING, key_variable="A_KEY"), "--endpoint URL"),
+        (replace(NOTHING, trained=True), "--endpoint URL"),
         (replace(ENDPOINT, endpoint_model=None), "--endpoint-model NAME"),
         (replace(ENDPOINT, model="nano"), "leave out nano"),
         (replace(ENDPOINT, grammar=True), "trained releases only"),
@@ -140,3 +146,20 @@ def test_an_endpoint_brings_its_model_and_its_key_comes_from_the_environment_alo
 def test_options_that_do_not_go_together_are_refused(request_: Request, said: str) -> None:
     with pytest.raises(typer.BadParameter, match=said):
         chosen_source(request_, {})
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_model_that_nanocode_trained_gets_no_system_prompt(trained: bool) -> None:
+    asked: list[dict[str, Any]] = []
+
+    async def completions(request: Any) -> Response:
+        asked.append(await request.json())
+        choice = {"index": 0, "delta": {"content": "hi"}, "finish_reason": "stop"}
+        chunk = {"id": "1", "object": "chat.completion.chunk", "created": 0, "model": "big", "choices": [choice]}
+        return Response(f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n", media_type="text/event-stream")
+
+    with listening(Starlette(routes=[Route("/v1/chat/completions", completions, methods=["POST"])])) as address:
+        source = chosen_source(replace(ENDPOINT, endpoint=f"{address}/v1", trained=trained), {})
+        assert source.load(source.first).responder.respond([Message("user", "hello")]).content == "hi"
+    roles = [message["role"] for message in asked[0]["messages"]]
+    assert roles == (["user"] if trained else ["system", "user"])
