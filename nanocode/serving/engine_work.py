@@ -41,7 +41,7 @@ class EngineWork:
             max_new_tokens=max(each.max_new_tokens for each in work),
             sampling=work[0].sampling,
             streams=[each.stream for each in padded],
-            grammar=None if (grammar := self._grammar(work[0].tools)) is None else grammar.tables,
+            grammar=self._grammar(work[0].tools),
         )
         return [
             [Sampled(*pair) for pair in zip(reply.ids, reply.log_probabilities, strict=True)][: each.max_new_tokens]

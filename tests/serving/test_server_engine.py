@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import openai
@@ -18,7 +19,12 @@ from nanocode.constitution.clients import open_clients, prices_of
 from nanocode.constitution.ledger import Ledger
 from nanocode.constitution.prompts import PARTS, tool_schemas
 from nanocode.conversation import Message, render_prompt
+from nanocode.inference.engine import Scored
+from nanocode.inference.grammar import ToolGrammar
+from nanocode.inference.sampling import Sampling
+from nanocode.serving.engine_work import EngineWork
 from nanocode.serving.gate import Access
+from nanocode.serving.scheduler import Work
 
 HELLO = [{"role": "user", "content": "hello"}]
 MODEL = "tiny@1"
@@ -86,17 +92,42 @@ def test_without_a_seed_every_reply_is_its_own(client):
     assert len({ask(client, stream=True) for _ in range(3)}) == 3
 
 
-@pytest.mark.slow
-def test_calls_are_of_the_tools_that_were_offered(client):
-    offered = [entry for entry in tool_schemas() if entry["function"]["name"] in ("Read", "Grep")]
-    called = set()
-    for seed in range(12):
-        reply = client.chat.completions.create(
-            model=MODEL, messages=HELLO, max_tokens=80, tools=offered, seed=seed, temperature=2.0
-        )
-        if reply.choices[0].finish_reason == "tool_calls":
-            called.add(reply.choices[0].message.tool_calls[0].function.name)
-    assert called <= {"Read", "Grep"}
+@pytest.mark.parametrize("stream", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_with_tools_a_seed_gives_the_reply_of_the_engine_under_their_grammar(client, engine, tokenizer, stream):
+    offered = [entry for entry in tool_schemas() if entry["function"]["name"] == "Grep"]
+    prompt = render_prompt([Message("user", "hello")], tokenizer)
+    (ids,) = engine.generate(
+        [prompt],
+        max_new_tokens=40,
+        temperature=2.0,
+        seed=5,
+        streams=[len(prompt)],
+        grammar=ToolGrammar(tokenizer, {"Grep": (("pattern",), ("path",))}),
+    )
+    text = tokenizer.decode([token for token in ids if token not in tokenizer.special_ids])
+    assert ask(client, max_tokens=40, tools=offered, seed=5, temperature=2.0, stream=stream) == text
+
+
+def test_only_what_is_offered_is_in_the_grammar_and_without_tools_there_is_none(tokenizer):
+    seen = []
+
+    class Recording:
+        def __init__(self):
+            self.tokenizer = tokenizer
+
+        def generate_scored(self, prompts, **options):
+            seen.append((len(prompts), options["grammar"]))
+            return [Scored([1, 2, 3], [0.0, 0.0, 0.0])] * len(prompts)
+
+    work = EngineWork(Recording())
+    read = Work((1,), 2, Sampling(), stream=0, live=False, tools=(("Read", ("file_path",), ()),))
+    assert [[token.id for token in reply] for reply in work.batch([read] * 3)] == [[1, 2]] * 3
+    work.batch([replace(read, tools=())])
+    (rows, grammar), (single, none) = seen
+    assert (rows, single, none) == (8, 1, None)
+    alone = ToolGrammar(tokenizer, {"Read": (("file_path",), ())})
+    assert grammar.tables.transitions.tolist() == alone.tables.transitions.tolist()
+    assert work.batch([read]) and seen[-1][1] is grammar, "compiled once"
 
 
 def test_log_probabilities_are_those_of_the_engine(client, engine, tokenizer):
