@@ -19,7 +19,7 @@ class ToolResult:
 
 def malformed_result(fault: str) -> ToolResult:
     """What the model reads of a call that it did not write as one."""
-    return ToolResult(f"error: malformed call: {fault}", ok=False)
+    return ToolResult(f"error: malformed call: {valid_text(fault)}", ok=False)
 
 
 def bash_result(completed: Completed, limits: Limits) -> ToolResult:

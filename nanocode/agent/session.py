@@ -245,16 +245,16 @@ class Session:
 
     def _put_right(self, error: MalformedReply) -> Iterator[Event]:
         """Go on from the nearest message that the model could have meant and a tool error that names its fault."""
-        call = error.salvaged.tool_call
-        if call is None:
+        salvaged = _valid(error.salvaged)
+        if salvaged.tool_call is None:
             raise ValueError("what was salvaged of a malformed reply has no call that could be answered")
         if isinstance(self.toolbox, ToolsWithRecord):
-            result = self.toolbox.refuse_malformed(call, str(error))
+            result = self.toolbox.refuse_malformed(salvaged.tool_call, str(error))
         else:
             result = malformed_result(str(error))
-        self._messages += [error.salvaged, Message("tool_result", result.text)]
-        if error.salvaged.content:
-            yield AssistantText(error.salvaged.content)
+        self._messages += [salvaged, Message("tool_result", result.text)]
+        if salvaged.content:
+            yield AssistantText(salvaged.content)
 
 
 def _valid(message: Message) -> Message:

@@ -301,6 +301,15 @@ def test_text_that_no_tokens_can_hold_never_enters_a_conversation(tmp_path: Path
     )
 
 
+def test_what_is_salvaged_is_valid_text_too(tmp_path: Path) -> None:
+    fault = MalformedReply("\ud800 is no tool", Message("assistant", "a\ud800", ToolCall("\ud800", {"x": "\ud800"})))
+    live = Session(Scripted(iter([fault, DONE])), type("Nothing", (), {"execute": None})())
+    assert live.run("go").conversation[1:3] == (
+        Message("assistant", "a\ufffd", ToolCall("\ufffd", {"x": "\ufffd"})),
+        Message("tool_result", "error: malformed call: \ufffd is no tool"),
+    )
+
+
 def test_a_malformed_call_is_in_the_audit_log(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     path = tmp_path / "log.jsonl"
