@@ -129,7 +129,7 @@ class Screen:
         self.line("Bash", "bold cyan")
         code = visible("\n".join(drawn))
         if self.console.color_system is None:
-            self.line("\n".join(f"  $ {row}" if at == 0 else f"    {row}" for at, row in enumerate(code.split("\n"))))
+            self.line("\n".join(f"  {row}" for row in code.split("\n")))
         else:
             syntax = Syntax(code, "bash", theme=CODE_THEME, background_color="default", word_wrap=True)
             self.console.print(Tame(Padding(syntax, (0, 0, 0, 2))))

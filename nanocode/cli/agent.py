@@ -7,6 +7,7 @@ import termios
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from io import TextIOWrapper
 from pathlib import Path
 
 import typer
@@ -105,6 +106,9 @@ def _sampling(temperature: float, top_k: int, top_p: float, min_p: float, seed: 
 
 def _work(source: Source, task: str | None, policy: Policy, setting: Setting) -> None:
     """Load the model, then one prompt or a conversation. Every cheap mistake has been reported before."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A locale without the characters of diffs and results shows their numbers; it must not end the run.
+        sys.stdout.reconfigure(errors="backslashreplace")
     console = Console(stderr=setting.as_json, highlight=False)
     with open_audit_log(setting.audit_log) or nullcontext() as audit:
         toolbox = Toolbox(setting.workspace, policy, shell(setting.unsafe), audit=audit)

@@ -207,7 +207,10 @@ def _metered(engine: Engine, **options: Any) -> tuple[Responder, Callable[[], in
 
 
 def switchable(source: Source) -> Models:
-    """A source as the terminal's /model uses it: whatever goes wrong leaves the old model in place."""
+    """A source as the terminal's /model uses it.
+
+    Whatever goes wrong leaves the old model in place; a store that is away has no names to list.
+    """
 
     def load(name: str) -> Model:
         try:
@@ -215,4 +218,10 @@ def switchable(source: Source) -> Models:
         except Exception as error:  # a broken model of any kind must not end the conversation
             raise ModelUnavailable(one_line(error)) from error
 
-    return Models(load, source.names)
+    def names() -> list[str]:
+        try:
+            return source.names()
+        except (ValueError, OSError):
+            return []
+
+    return Models(load, names)

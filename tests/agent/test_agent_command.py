@@ -92,7 +92,7 @@ def events(result: Result) -> list[dict[str, Any]]:
 
 def test_one_shot(work: Path, source: OneModel) -> None:
     result = invoke("nano", "-p", "echo hi", "--workspace", str(work), "--mode", "auto", "--temperature", "0.5")
-    assert result.exit_code == 0 and result.stdout == "Bash\n  $ echo hi\nhi\nit says hi\n"
+    assert result.exit_code == 0 and result.stdout == "Bash\n  echo hi\nhi\nit says hi\n"
     (request,) = source.requests
     assert (request.model, request.sampling.temperature, request.sampling.seed) == ("nano", 0.5, 0)
 
@@ -101,7 +101,15 @@ def test_a_prompt_can_be_piped_in_and_what_is_piped_goes_behind_a_prompt(work: P
     piped = invoke("--workspace", str(work), "--mode", "auto", stdin="echo hi\n")
     assert piped.exit_code == 0 and piped.stdout.endswith("it says hi\n")
     both = invoke("-p", "echo one", "--workspace", str(work), "--mode", "auto", stdin="echo two\n")
-    assert both.stdout.startswith("Bash\n  $ echo one\n    \n    echo two\n")
+    assert both.stdout.startswith("Bash\n  echo one\n  \n  echo two\n")
+
+
+def test_a_locale_without_the_characters_ends_no_run(work: Path) -> None:
+    application = typer.Typer(pretty_exceptions_enable=False)
+    application.command()(command.agent)
+    arguments = ["-p", "echo é", "--workspace", str(work), "--mode", "auto"]
+    result = CliRunner(charset="ascii").invoke(application, arguments)
+    assert result.exit_code == 0 and "it says \\xe9" in result.stdout
 
 
 def test_events_come_one_a_line_and_the_last_is_the_result(work: Path, source: OneModel) -> None:

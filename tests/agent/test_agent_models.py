@@ -119,6 +119,7 @@ def test_a_switch_to_nowhere_says_why(tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailable, match="no model 'nobody' in store"):
         models.load("nobody")
     assert models.names() == []
+    assert switchable(Releases(replace(NOTHING, store="nowhere:x"))).names() == []
 
 
 def test_an_endpoint_brings_its_model_and_its_key_comes_from_the_environment_alone() -> None:

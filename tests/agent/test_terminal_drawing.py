@@ -76,7 +76,7 @@ def test_text_is_neither_markup_nor_terminal_control(screen: Screen) -> None:
     screen.draw(CallRequested(ToolCall("Bash", {"command": "echo \x1b[8m hidden"})))
     assert seen(screen) == (
         "[red]x[/red] \\x1b[2J\\x1b]0;title\\x07 \\u202egnp.exe\\x0d\n"
-        "B\\x1b(\\x1b='\\x9b')\nBash\n  $ echo \\x1b[8m hidden\n"
+        "B\\x1b(\\x1b='\\x9b')\nBash\n  echo \\x1b[8m hidden\n"
     )
 
 
