@@ -355,7 +355,7 @@ def test_the_child_of_grep_has_no_files_and_no_network(arena: Arena) -> None:
     with listening(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)) as server:
         address = server.getsockname()
         program = (
-            "import os, socket; matching.landlock.restrict({}, tcp=False)\n"
+            "import os, socket; socket.getaddrinfo('127.0.0.1', 9); matching.landlock.restrict({}, tcp=False)\n"
             f"for attempt in (lambda: open({str(arena.root / 'a.py')!r}), lambda: open('new', 'w'),\n"
             f"    lambda: os.listdir('/'), lambda: socket.create_connection({address!r}, 1),\n"
             f"    lambda: os.kill({os.getpid()}, 0)):\n"

@@ -1,0 +1,49 @@
+"""A tree of processes is counted whole, whoever their parents are now."""
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from nanocode.agent.supervision import NOT_COUNTED, Sums, descendants, resident_bytes
+
+CHILDREN = 5
+
+
+@pytest.fixture
+def tree() -> Iterator[int]:
+    """The number of a shell with CHILDREN children, one of them with a session of its own."""
+    command = "setsid sleep 60 & for i in 1 2 3 4; do sleep 60 & done; echo ready; wait"
+    with subprocess.Popen(["sh", "-c", command], stdout=subprocess.PIPE, start_new_session=True) as shell:
+        assert shell.stdout is not None and shell.stdout.readline() == b"ready\n"
+        deadline = time.monotonic() + 5
+        while len(list(descendants(shell.pid))) != CHILDREN and time.monotonic() < deadline:
+            time.sleep(0.01)
+        yield shell.pid
+        for pid in [*descendants(shell.pid), shell.pid]:
+            os.kill(pid, 9)
+
+
+def test_processes_are_counted_in_sum(tree: int) -> None:
+    assert len(set(descendants(tree))) == CHILDREN
+    plenty = 1 << 40
+    assert Sums(CHILDREN - NOT_COUNTED, plenty).exceeded(tree) == ""
+    assert (
+        Sums(CHILDREN - NOT_COUNTED - 1, plenty).exceeded(tree) == f"more than {CHILDREN - NOT_COUNTED - 1} processes"
+    )
+
+
+def test_memory_is_counted_in_sum(tree: int) -> None:
+    used = sum(resident_bytes(pid) for pid in descendants(tree))
+    assert used > 0
+    assert Sums(100, used // 2).exceeded(tree) == f"more than {used // 2} bytes of memory"
+
+
+def test_a_process_that_has_ended_uses_nothing() -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    assert (
+        list(descendants(ended.pid)) == [] and resident_bytes(ended.pid) == 0 and Sums(0, 0).exceeded(ended.pid) == ""
+    )
