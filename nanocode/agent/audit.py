@@ -139,6 +139,7 @@ class AuditLog:
             raise AuditError(f"{self.path} is in use by another session: end it or name another log") from None
         if not os.fstat(self._descriptor).st_size and not _head_path(self.path).exists():
             self._entries: tuple[Mapping[str, Any], ...] = ()
+            _write_head(self.path, 0, NOTHING)
             self.append("header", version=VERSION)
             _sync_folder(self.path.parent)
             return
@@ -170,7 +171,7 @@ def verify(path: Path | str) -> Verified:
     for number, entry in enumerate(entries, start=1):
         if entry["line"] != number:
             raise AuditError(f"{path}: line {number} is gone or moved: line {entry['line']} stands in its place")
-    count, newest = _read_head(path, lines)
+    count, newest = _read_head(path)
     if count > len(lines):
         raise AuditError(f"{path}: line {len(lines) + 1} is missing: the tail was cut off ({count} lines were written)")
     told = [entry["previous"] for entry in entries[1:]]
@@ -229,12 +230,13 @@ def _head_path(path: Path) -> Path:
 def _write_head(path: Path, lines: int, digest: str) -> None:
     """Overwrite the head file in place: always the same few bytes, which a crash leaves whole, old or new."""
     head = _head_path(path)
-    new = not head.exists()
-    descriptor = os.open(head, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    written = head if head.exists() else head.with_name(head.name + ".tmp")
+    descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         os.pwrite(descriptor, f"{lines:020d} {digest}\n".encode(), 0)
-        if new:
+        if written != head:
             os.fsync(descriptor)
+            written.replace(head)
     finally:
         os.close(descriptor)
 
@@ -248,13 +250,11 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _read_head(path: Path, found: Sequence[bytes]) -> tuple[int, str]:
+def _read_head(path: Path) -> tuple[int, str]:
     try:
         lines, digest = _head_path(path).read_text().split()
         return int(lines), digest
     except FileNotFoundError:
-        if not found:
-            return 0, NOTHING
         raise AuditError(f"{_head_path(path)} is missing: whether the log's tail was cut off cannot be told") from None
     except ValueError:
         raise AuditError(f"{_head_path(path)} was altered: it is not a number of lines and a hash") from None

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import multiprocessing
 import os
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -142,6 +145,7 @@ def test_lines_that_are_not_waited_for_are_vouched_for_from_the_next_that_is(pat
 def test_a_crash_in_the_first_line_leaves_a_log_that_can_be_opened(tmp_path: Path) -> None:
     path = tmp_path / "new.jsonl"
     path.write_bytes(b'{"line": 1, "ki')
+    path.with_name("new.jsonl.head").write_text(f"{0:020d} {NOTHING}\n")
     assert verify(path).torn_bytes == 15
     AuditLog(path).close()
     assert [entry["kind"] for entry in verify(path).entries] == ["header", "torn"]
@@ -317,6 +321,34 @@ def test_a_crash_leaves_the_intent(tmp_path: Path, workspace: Path) -> None:
     assert process.exitcode == 9
     last = logged(path, "intent", "call")[-1]
     assert (last["kind"], last["arguments"]) == ("intent", {"command": "rm -rf ."})
+
+
+def work_for_ever(path: Path, workspace: Path) -> None:
+    toolbox = Toolbox(workspace, Policy("auto"), None, audit=AuditLog(path))
+    for number in itertools.count():
+        old = (workspace / "a.py").read_text()
+        arguments = {"file_path": "a.py", "old_string": old, "new_string": f"x = {number}\n"}
+        toolbox.execute(ToolCall("Read", {"file_path": "a.py"}))
+        toolbox.execute(ToolCall("Edit", arguments))
+
+
+def test_a_log_survives_being_killed_at_any_instant_and_all_edits_can_be_undone(
+    tmp_path: Path, workspace: Path
+) -> None:
+    path = tmp_path / "log.jsonl"
+    for size in (1, 4_000, 9_000, 20_000):
+        process = multiprocessing.get_context("fork").Process(target=work_for_ever, args=(path, workspace))
+        process.start()
+        while process.is_alive() and (not path.exists() or path.stat().st_size < size):
+            time.sleep(0.001)
+        process.kill()
+        process.join(30)
+        assert process.exitcode == -signal.SIGKILL
+        verify(path)
+    with AuditLog(path) as log:
+        toolbox = Toolbox(workspace, Policy("auto"), None, audit=log)
+        assert sum(1 for _ in iter(toolbox.undo, None)) >= 3
+    assert (workspace / "a.py").read_text() == "x = 1\n"
 
 
 def test_nothing_runs_when_the_log_cannot_be_written(tmp_path: Path, workspace: Path) -> None:
