@@ -60,6 +60,7 @@ class _Pieces:
     text: str = ""
     calls: dict[int, dict[str, str]] = field(default_factory=dict)
     reason: str | None = None
+    _half: str = ""
 
     def add(self, choice: Any) -> str:
         """Take a chunk's choice; returns its text."""
@@ -69,13 +70,21 @@ class _Pieces:
                 call["name"] += part.function.name or ""
                 call["arguments"] += part.function.arguments or ""
         self.reason = choice.finish_reason or self.reason
-        piece: str = choice.delta.content or ""
+        said = self._half + (choice.delta.content or "")
+        # Endpoints that cut between UTF-16 units send a character in two halves.
+        self._half = said[-1:] if "\ud800" <= said[-1:] <= "\udbff" else ""
+        piece = _whole(said[: len(said) - len(self._half)])
         self.text += piece
         return piece
 
     def first_call(self) -> dict[str, str] | None:
         """The call that counts."""
-        return self.calls[min(self.calls)] if self.calls else None
+        return {key: _whole(value) for key, value in self.calls[min(self.calls)].items()} if self.calls else None
+
+
+def _whole(text: str) -> str:
+    """Halves of a character that follow each other joined, others replaced."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 class EndpointResponder:
@@ -209,9 +218,13 @@ def _message(pieces: _Pieces) -> Message:
     if call is None:
         return Message("assistant", pieces.text)
     try:
-        return message_from_reply({"content": pieces.text, "tool_calls": [{"function": call}]}, "the reply")
+        message = message_from_reply({"content": pieces.text, "tool_calls": [{"function": call}]}, "the reply")
+        json.dumps(to_openai([message])[0], ensure_ascii=False).encode()
     except WireError as error:
         raise _malformed(str(error), pieces.text, call["name"]) from None
+    except UnicodeEncodeError:
+        raise _malformed("the reply: half a character is in the call", pieces.text, "") from None
+    return message
 
 
 def _malformed(fault: str, text: str, name: str = "") -> MalformedReply:

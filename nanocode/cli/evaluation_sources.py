@@ -53,7 +53,7 @@ def held_out_shards(repository: Repository, found: Found) -> Iterator[dict[str, 
     if not found.digest:
         raise ConfigError(
             f"{found.folder} is a folder without a lineage, so its held-out text is not known: name a release, or "
-            "leave out --suite bits-per-byte"
+            "ask for --suite agent,soul"
         )
     evaluation = _evaluation(repository, repository.read_record(found.digest))
     registers = evaluation.config["registers"]

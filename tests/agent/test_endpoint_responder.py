@@ -170,6 +170,23 @@ def test_a_malformed_call_is_told_with_what_can_be_saved(arguments: str, fault: 
     assert caught.value.salvaged == Message("assistant", "now", ToolCall("Read"))
 
 
+def test_a_character_that_comes_in_halves_is_whole() -> None:
+    halves = [event(delta={"content": half}) for half in ("a\ud83d", "\ude42b", "\ude42", "c")]
+    call = [call_event(0, "Read", '{"file_path": "\ud83d'), call_event(0, "", '\ude42"}')]
+    with answering(replies(*halves, *call, END)) as base_url:
+        *pieces, message = responder(base_url).stream(HELLO)
+    assert message == Message("assistant", "a🙂b�c", ToolCall("Read", {"file_path": "🙂"}))
+    assert "".join(pieces) == message.content and all(piece.encode() for piece in pieces)
+
+
+def test_half_a_character_in_a_call_is_a_malformed_call() -> None:
+    with (
+        answering(replies(call_event(0, "Read", '{"file_path": "\\ud83d"}'), END)) as base_url,
+        pytest.raises(MalformedReply, match="half a character"),
+    ):
+        responder(base_url).respond(HELLO)
+
+
 @pytest.mark.parametrize(
     ("reply", "said"),
     [

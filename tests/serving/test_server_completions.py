@@ -318,3 +318,16 @@ def test_the_prompt_is_what_training_shows(tokenizer):
     with TestClient(make_app(scripted), base_url="http://127.0.0.1") as local:
         local.post("/v1/chat/completions", json={"model": MODEL, "messages": to_openai(history)})
     assert seen == [render_prompt(history, tokenizer)]
+
+
+@pytest.mark.parametrize("where", ["user", "assistant", "arguments", "tool"])
+def test_half_a_character_is_refused_like_any_other_wrong_message(address, where):
+    half = "\ud83d"
+    history = to_openai([Message("user", "read"), Message("assistant", "x", CALL), Message("tool_result", "y")])
+    if where == "arguments":
+        history[1]["tool_calls"][0]["function"]["arguments"] = json.dumps({"file_path": half})
+    else:
+        history[["user", "assistant", "tool"].index(where)]["content"] = half
+    body = json.dumps({"model": MODEL, "messages": history})
+    reply = httpx.post(f"{address}/v1/chat/completions", content=body, headers={"Content-Type": "application/json"})
+    assert reply.status_code == 400 and "is not valid Unicode" in reply.json()["error"]["message"]
