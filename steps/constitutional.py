@@ -13,11 +13,11 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nanocode.config import ConstitutionConfig
+from nanocode.config import ConstitutionConfig, DecontaminationConfig
 from nanocode.constitution.accounts import Accounts, Budget
 from nanocode.constitution.asking import Asking, ask_critic
 from nanocode.constitution.calibration import calibrate
@@ -26,11 +26,12 @@ from nanocode.constitution.earlier import EarlierAnswers, Source
 from nanocode.constitution.endpoint import ReplyError
 from nanocode.constitution.faults import EndpointError
 from nanocode.constitution.ledger import Ledger
-from nanocode.constitution.output import InOrder, Sink
+from nanocode.constitution.output import Decontaminated, InOrder, Sink
 from nanocode.constitution.prompts import PARTS, RULES_MODEL
 from nanocode.constitution.rollout import Rollout
 from nanocode.constitution.soul import Soul
 from nanocode.conversation import Conversation
+from nanocode.data.evaluation_sets import overlap_index
 from nanocode.serving.teacher_process import TeacherServer
 from nanocode.stopping import Interrupted
 
@@ -53,6 +54,7 @@ class Asked:
     budget: Budget
     environment: Mapping[str, str]
     earlier: Sequence[Source] = ()
+    decontamination: DecontaminationConfig = field(default_factory=DecontaminationConfig)
 
 
 @dataclass(frozen=True)
@@ -71,12 +73,16 @@ def carry_out(
 ) -> dict[str, Any]:
     """Do all `tasks`, of which there are `total`; writes ``calibration.json``, what `sink` writes and ``report.json``.
 
-    Returns the metrics that ``report.json`` holds. Raises EndpointError when tasks were lost to an endpoint that may
-    recover (a second start asks for those alone) or when no request has a chance (wrong key, unknown model),
+    What an assistant repeats of an evaluation is dropped. Returns the metrics that ``report.json`` holds. Raises
+    SourceError for an evaluation set that is not the pinned one, EndpointError when tasks were lost to an endpoint that
+    may recover (a second start asks for those alone) or when no request has a chance (wrong key, unknown model),
     BudgetError at the limit, CalibrationError for a critic that cannot judge, Interrupted when stopped, LedgerError,
     TeacherError.
     """
     asked.output.mkdir(parents=True, exist_ok=True)
+    overlap = overlap_index(asked.decontamination)
+    if overlap is not None and asked.decontamination.action == "drop":
+        sink = Decontaminated(sink, overlap, asked.decontamination.min_coverage)
     with ExitStack() as stack:
         base_urls = _base_urls(asked.config, asked.soul, stack)
         ledger = stack.enter_context(Ledger(asked.ledger))

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from nanocode.agent.policy import Policy
 from nanocode.agent.sandbox import Sandbox
 from nanocode.agent.tools import Toolbox
-from nanocode.config import ConstitutionConfig
+from nanocode.config import ConstitutionConfig, DecontaminationConfig
 from nanocode.constitution.clients import Clients
 from nanocode.constitution.earlier import Source
 from nanocode.constitution.faults import EndpointError
@@ -59,6 +59,7 @@ class Inputs:
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     scratch: Path | None = None
     earlier: Sequence[Source] = ()
+    decontamination: DecontaminationConfig = field(default_factory=DecontaminationConfig)
 
 
 def run(
@@ -80,7 +81,7 @@ def run(
     tasks = shard_of_tasks(config, seed, inputs)
     asked = Asked(
         "generate_rollouts", config, seed, inputs.soul, inputs.output, _ledger_path(inputs),
-        share_of_budget(config, len(tasks)), inputs.environment, inputs.earlier,
+        share_of_budget(config, len(tasks)), inputs.environment, inputs.earlier, inputs.decontamination,
     )  # fmt: skip
     settings = Settings(
         accept_score=config.accept_score,

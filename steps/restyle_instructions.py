@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from nanocode.config import ConstitutionConfig, InstructionSource
+from nanocode.config import ConstitutionConfig, DecontaminationConfig, InstructionSource
 from nanocode.constitution.clients import Clients
 from nanocode.constitution.earlier import Source
 from nanocode.constitution.gate import Bounds
@@ -53,6 +53,7 @@ class Inputs:
     ledger_folder: Path
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     earlier: Sequence[Source] = ()
+    decontamination: DecontaminationConfig = field(default_factory=DecontaminationConfig)
 
 
 def run(
@@ -77,6 +78,7 @@ def run(
         share_of_budget(config, most),
         inputs.environment,
         inputs.earlier,
+        inputs.decontamination,
     )
     inputs.output.mkdir(parents=True, exist_ok=True)
     revising = Revising(config.accept_score, config.max_revisions)

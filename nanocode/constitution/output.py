@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,7 +14,8 @@ from nanocode.constitution.records import Counts, conversation_row, pair_row
 from nanocode.constitution.rollout import Rollout
 from nanocode.constitution.rules import adheres
 from nanocode.constitution.soul import Soul
-from nanocode.conversation import from_json, render
+from nanocode.conversation import Message, from_json, render
+from nanocode.data.decontaminate import OverlapIndex
 from nanocode.tokenizer import Tokenizer
 
 
@@ -25,6 +27,32 @@ class Sink(Protocol):
 
     def finish(self) -> dict[str, Any]:
         """Give the file its name; the stage's metrics."""
+
+
+class Decontaminated:
+    """Before another sink: a version in which the assistant repeats a piece of an evaluation is dropped by that name.
+
+    What a user asks is not looked at: tasks are held out from the evaluations by other means.
+    """
+
+    def __init__(self, sink: Sink, overlap: OverlapIndex, min_coverage: float) -> None:
+        self._sink, self._overlap, self._min_coverage = sink, overlap, min_coverage
+
+    def take(self, outcome: Rollout | None) -> None:
+        """See Sink."""
+        if outcome is not None and outcome.accepted is not None and self._leaks(*outcome.accepted, *outcome.draft):
+            outcome = replace(outcome, accepted=None, dropped="contaminated")
+        self._sink.take(outcome)
+
+    def finish(self) -> dict[str, Any]:
+        """See Sink."""
+        return self._sink.finish()
+
+    def _leaks(self, *messages: Message) -> bool:
+        said = [message for message in messages if message.role == "assistant"]
+        written = [value for message in said if message.tool_call for value in message.tool_call.arguments.values()]
+        text = "\n".join([*(message.content for message in said), *written])
+        return any(found.coverage >= self._min_coverage for found in self._overlap.overlaps(text))
 
 
 class InOrder:

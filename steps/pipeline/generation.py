@@ -41,7 +41,8 @@ def generate_rollouts(run: Run, shard: tuple[Split, int, int], tokenizer: str, s
                 "split": split,
                 "shard": [index, count],
                 "context_tokens": config.model.context_tokens if split == "preference" else None,
-            },
+            }
+            | decontaminated(config),
             {"soul": soul} | ({"tokenizer": tokenizer} if split == "preference" else {}),
         ),
         f"rollouts {split} {index + 1}/{count}",
@@ -66,8 +67,15 @@ def _generate(run: Run, shard: tuple[Split, int, int], making: Build, asking: As
         ledger_folder=asking.ledger_folder,
         pairs=pairs,
         earlier=asking.earlier,
+        decontamination=config.data.decontamination,
     )
     return stage.run(config.constitution, config.seed, inputs, asking.report, run.stop_asked(making), run.say)
+
+
+def decontaminated(config: Config) -> dict[str, Any]:
+    """What decides which generated words are dropped; nothing where there is no evaluation to compare them with."""
+    chosen = config.data.decontamination
+    return {"decontamination": chosen.identity()} if chosen.sets else {}
 
 
 def gather_rollouts(run: Run, split: Split, shards: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from artifacts.build import Build, Stage
 from nanocode.config import InstructionSource
 from steps.pipeline.asking import Asking, make_by_asking
-from steps.pipeline.generation import Split
+from steps.pipeline.generation import Split, decontaminated
 from steps.pipeline.run import Run
 
 
@@ -38,7 +38,8 @@ def _restyle_set(run: Run, source: InstructionSource, split: Split, converted: s
                 "seed": run.config.seed,
                 "split": split,
                 "context_tokens": run.config.model.context_tokens,
-            },
+            }
+            | decontaminated(run.config),
             {"instructions": converted, "tokenizer": tokenizer, "soul": soul},
         ),
         f"restyled {source.name} {split}",
@@ -59,6 +60,7 @@ def _restyle(run: Run, source: InstructionSource, split: Split, making: Build, a
         output=making.output,
         ledger_folder=asking.ledger_folder,
         earlier=asking.earlier,
+        decontamination=config.data.decontamination,
     )
     watching = stage.Watching(asking.report, run.stop_asked(making), run.say)
     return stage.run(config.constitution, source, config.seed, inputs, watching)

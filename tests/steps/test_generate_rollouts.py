@@ -1,14 +1,16 @@
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from nanocode.config import ConstitutionConfig, EndpointConfig
+from nanocode.config import ConstitutionConfig, DecontaminationConfig, EndpointConfig
 from nanocode.constitution.faults import EndpointError
 from nanocode.constitution.rules import adheres
 from nanocode.constitution.soul import Soul
 from nanocode.conversation import from_json
+from nanocode.data.decontaminate import EvaluationItem, items_digest
 from nanocode.serving.teacher import answer
 from nanocode.tasks.registry import sample_tasks
 from nanocode.tokenizer import Tokenizer
@@ -190,3 +192,16 @@ def test_every_task_family_can_be_taught(tmp_path):
     metrics = run(config(sft_tasks=40), 3, inputs(tmp_path))
     assert metrics["dropped"] == {}
     assert metrics["kept"] == 40
+
+
+def test_what_the_generator_repeats_of_an_evaluation_is_dropped_and_counted(tmp_path, teacher):
+    run(config(teacher.base_url), 7, inputs(tmp_path))
+    spoken = rows(tmp_path / "out" / "conversations.jsonl")[0]["messages"][-1]["content"]
+    (tmp_path / "evaluation.jsonl").write_text(json.dumps({"text": spoken}) + "\n")
+    digest = items_digest([EvaluationItem("leaky/evaluation.jsonl#0", spoken)])
+    sets = [{"name": "leaky", "glob": str(tmp_path / "evaluation.jsonl"), "sha256": digest}]
+    decontamination = DecontaminationConfig.model_validate({"sets": sets, "words": 4, "min_words": 3})
+    metrics = run(config(teacher.base_url), 7, replace(inputs(tmp_path), decontamination=decontamination))
+    dropped = sum(count for reason, count in metrics["dropped"].items() if reason.endswith(": contaminated"))
+    assert dropped >= 1
+    assert metrics["kept"] == TASKS - dropped
