@@ -60,15 +60,15 @@ def _fixed_arguments() -> tuple[str, ...]:
     for file in library_files():
         # With its byte code, where there is some: compiling it anew takes longer than all that it does.
         compiled = Path(cache_from_source(file))
-        for path, place in ((file, ""), (compiled, f"{compiled.parent.name}/")):
-            arguments += ["--ro-bind-try", str(path), f"{LIBRARY}/nanocode/agent/{place}{path.name}"]
+        for source, place in ((file, ""), (compiled, f"{compiled.parent.name}/")):
+            arguments += ["--ro-bind-try", str(source), f"{LIBRARY}/nanocode/agent/{place}{source.name}"]
     return tuple(arguments)
 
 
 @lru_cache(maxsize=1)
 def library_files() -> tuple[Path, ...]:
     """The modules that run inside, on the standard library alone."""
-    return tuple(Path(module.__file__).resolve() for module in (confine, landlock))
+    return tuple(Path(str(module.__file__)).resolve() for module in (confine, landlock))
 
 
 def needed_paths() -> list[Path]:
