@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nanocode.inference.choosing import Choosing, GrammarTables, choosing
+from nanocode.inference.choosing import Choosing, choosing
 from nanocode.inference.decoding import (
     CHUNK_TOKENS,
     Architecture,
@@ -30,6 +31,9 @@ from nanocode.inference.overflow import ContextOverflow
 from nanocode.inference.sampling import Sampling
 from nanocode.model.gpt import GPT
 from nanocode.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from nanocode.inference.grammar import ToolGrammar
 
 _PROMPT_BUCKET = 64
 _BATCH_ROWS = 64  # at once: memory stays bounded, and rows of like length share a batch
@@ -71,13 +75,13 @@ class Engine:
         min_p: float = 0.0,
         seed: int = 0,
         streams: Sequence[int] | None = None,
-        grammar: GrammarTables | None = None,
+        grammar: ToolGrammar | None = None,
     ) -> list[list[int]]:
         """The ids that follow each prompt, up to and including ``<|assistant_end|>``; temperature 0 is greedy.
 
         The numbers mean what they mean in `Sampling`; `streams` names each row's random stream (its index by default);
-        `grammar` is a `ToolGrammar`'s tables. Raises ContextOverflow when a prompt leaves no room for a single token; a
-        reply that reaches the end of the context is cut there.
+        `grammar` keeps tool calls well-formed. Raises ContextOverflow when a prompt leaves no room for a single token;
+        a reply that reaches the end of the context is cut there.
         """
         sampling = Sampling(temperature, top_k, top_p, min_p, seed)
         replies = self._replies(prompts, max_new_tokens, sampling, streams, grammar, scored=False)
@@ -90,7 +94,7 @@ class Engine:
         max_new_tokens: int,
         sampling: Sampling | None = None,
         streams: Sequence[int] | None = None,
-        grammar: GrammarTables | None = None,
+        grammar: ToolGrammar | None = None,
     ) -> list[Scored]:
         """`generate` with the log-probability of each token; greedy without `sampling`."""
         return self._replies(prompts, max_new_tokens, sampling or Sampling(), streams, grammar, scored=True)
@@ -110,7 +114,7 @@ class Engine:
         max_new_tokens: int,
         sampling: Sampling,
         streams: Sequence[int] | None,
-        grammar: GrammarTables | None,
+        grammar: ToolGrammar | None,
         *,
         scored: bool,
     ) -> list[Scored]:
@@ -120,7 +124,7 @@ class Engine:
         for row in by_length[:1] + by_length[-1:]:
             self.check_prompt(prompts[row])
         replies: dict[int, Scored] = {}
-        how = choosing(sampling, grammar)
+        how = choosing(sampling, None if grammar is None else grammar.tables)
         for first in range(0, len(prompts), _BATCH_ROWS):
             chosen = by_length[first : first + _BATCH_ROWS]
             rows = _padded(
