@@ -15,7 +15,7 @@ from nanocode.agent.context import ContextWindow
 from nanocode.agent.session import Responder
 from nanocode.agent.terminal_commands import Model, Models, ModelUnavailable
 from nanocode.agent.tools import TOOLS
-from nanocode.cli.context import open_repository, project_root
+from nanocode.cli.context import open_repository
 from nanocode.cli.errors import one_line
 from nanocode.conversation import Message, render
 from nanocode.inference.sampling import Sampling
@@ -70,9 +70,7 @@ class Releases:
         loaded = _loaded(name, self.request.store)
 
         from nanocode.inference.grammar import ToolGrammar
-        from nanocode.training.hardware import keep_compiled
 
-        keep_compiled(project_root() / ".nanocode" / "xla")
         tokenizer, size = loaded.engine.tokenizer, loaded.engine.context_tokens
         tools = {spec.name: (spec.required, spec.optional) for spec in TOOLS.values()}
         responder, generated = _metered(

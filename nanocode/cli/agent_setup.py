@@ -68,7 +68,7 @@ def check_workspace(workspace: Path) -> None:
     if not os.access(workspace, os.R_OK | os.X_OK):
         raise typer.BadParameter(f"{workspace} cannot be read: give yourself the right", param_hint="--workspace")
     if not os.access(workspace, os.W_OK):
-        typer.secho(f"{workspace} is read-only: edits will be refused", fg="yellow", err=True)
+        typer.secho(f"{workspace.resolve()} is read-only: edits will be refused", fg="yellow", err=True)
 
 
 def shell(unsafe: bool) -> Shell | None:

