@@ -19,7 +19,7 @@ from nanocode.serving.openai_format import (
     log_probability_json,
     usage_json,
 )
-from nanocode.serving.scheduler import Ticket
+from nanocode.serving.scheduler import Closed, Ticket
 from nanocode.serving.streaming import END, chunk_head, event
 from nanocode.tokenizer import Tokenizer
 
@@ -122,6 +122,8 @@ def _last_deltas(reply: Reply, index: int, ended: Ended) -> list[dict[str, Any]]
 
 
 def _tokens(what: Sequence[Token] | Exception) -> Sequence[Token]:
+    if isinstance(what, Closed):
+        raise ApiError(str(what), 503, "shutting_down") from what
     if isinstance(what, Exception):
         raise ApiError("decoding failed: the server's log says why", 500, "internal_error") from what
     return what

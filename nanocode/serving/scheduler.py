@@ -105,7 +105,7 @@ class Scheduler:
     def waiting(self) -> int:
         """How much work waits for its first token."""
         with self._condition:
-            return len(self._waiting)
+            return sum(not ticket.cancelled for ticket in self._waiting)
 
     def submit(self, tickets: Sequence[Ticket]) -> None:
         """Take all of them or none. Raises QueueFull, Closed."""

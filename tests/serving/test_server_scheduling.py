@@ -14,7 +14,9 @@ from scripted_server import MODEL, Sampled, Scripted, make_app
 
 from nanocode.conversation import Message
 from nanocode.inference.sampling import Sampling
+from nanocode.serving.gate import Access
 from nanocode.serving.scheduler import Closed, QueueFull, Scheduler, Ticket, Work
+from nanocode.serving.server import ChatServer, Served
 
 GREEDY = Sampling()
 WARM = Sampling(temperature=1.0)
@@ -201,3 +203,47 @@ def test_a_client_that_leaves_in_the_middle_frees_its_seat(tokenizer):
         step.set()
         wait_until(lambda: scripted.closed == 1)
         assert client.chat.completions.create(model=MODEL, messages=messages, max_tokens=2).usage.completion_tokens == 2
+
+
+def test_a_client_that_leaves_while_it_waits_leaves_the_queue(tokenizer):
+    going = threading.Event()
+
+    def slow(conversation):
+        going.wait(10)
+        return Message("assistant", "ok")
+
+    scripted = Scripted(tokenizer, slow)
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "x"}]}
+    with listening(make_app(scripted, max_waiting=1)) as address:
+        url = f"{address}/v1/chat/completions"
+        first = threading.Thread(target=lambda: httpx.post(url, json=body, timeout=20))
+        first.start()
+        wait_until(lambda: len(scripted.batches) == 1)
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(url, json=body, timeout=0.3)
+        wait_until(lambda: httpx.get(f"{address}/healthz").json()["waiting"] == 0)
+        going.set()
+        assert httpx.post(url, json=body).json()["choices"][0]["message"]["content"] == "ok"
+        first.join(10)
+        assert [len(batch) for batch in scripted.batches] == [1, 1]
+
+
+def test_what_is_open_when_the_server_ends_is_told_so(tokenizer):
+    step = threading.Event()
+    scripted = Scripted(tokenizer, lambda conversation: Message("assistant", "word " * 80), lambda: step.wait(10))
+    scheduler = Scheduler(lambda: scripted, scripted.batch, max_waiting=4, live_seats=1)
+    served = Served(MODEL, frozenset(), "", tokenizer, 600)
+    with listening(ChatServer(served, scheduler).app(Access.at("127.0.0.1", None))) as address:
+        client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0)
+        messages = [{"role": "user", "content": "x"}]
+        stream = client.chat.completions.create(model=MODEL, messages=messages, stream=True)
+        next(iter(stream))
+        ending = threading.Thread(target=scheduler.close)
+        ending.start()
+        step.set()
+        ending.join(10)
+        with pytest.raises(openai.APIError, match="shutting down"):
+            list(stream)
+        with pytest.raises(openai.InternalServerError, match="shutting down") as caught:
+            client.chat.completions.create(model=MODEL, messages=messages)
+        assert caught.value.status_code == 503
