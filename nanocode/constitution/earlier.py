@@ -29,13 +29,16 @@ class EarlierAnswers:
     """Answers by request and question, over several files; of equal ones that of the first file counts."""
 
     def __init__(self, sources: Iterable[Source] = ()) -> None:
-        """Reads every file once; what stands behind a damaged record is not used."""
+        """Reads every file once; what stands behind a damaged record is not used, nor a file that its owner removed."""
         self._stack = ExitStack()
         self._files: list[tuple[Source, int, Index]] = []
         for source in sources:
-            descriptor = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
-            self._stack.callback(os.close, descriptor)
-            self._files.append((source, descriptor, _indexed(source.path)))
+            try:
+                descriptor = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
+                self._stack.callback(os.close, descriptor)
+                self._files.append((source, descriptor, _indexed(source.path)))
+            except FileNotFoundError:
+                continue
 
     def __enter__(self) -> EarlierAnswers:
         return self

@@ -53,11 +53,15 @@ def tidy_ledgers(run: Run, own_key: str = "") -> None:
         if record is None:
             continue
         with TemporaryDirectory(dir=run.work) as scratch:
-            lacking, held = _lacking(folder, _calls(run.repository, record, Path(scratch)))
+            calls = _calls(run.repository, record, Path(scratch))
+            try:
+                lacking, held = _lacking(folder, calls)
+            except FileNotFoundError:  # its owner is at the same
+                continue
         if lacking:
             run.say(f"{folder}: kept, for {lacking:,} of its {held:,} answers are in no record")
         else:
-            shutil.rmtree(folder)
+            shutil.rmtree(folder, ignore_errors=True)
             run.say(f"{folder}: removed, its {held:,} answers are in record {record.digest[:12]} ({record.name})")
 
 

@@ -53,3 +53,14 @@ def test_a_file_that_is_open_elsewhere_torn_or_damaged_gives_what_is_whole(tmp_p
             with EarlierAnswers([Source(path.with_name(name), counted=False)]) as earlier:
                 assert [key for key in "abc" if earlier.find(key, "", 1)] == list(kept)
         assert ledger.put("d", raw("d")) == raw("d"), "it is still its owner's"
+
+
+def test_a_file_that_its_owner_removed_is_passed_over_and_one_that_is_open_stays_readable(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        with Ledger(tmp_path / name) as ledger:
+            ledger.put(name, raw(name))
+    (tmp_path / "one").unlink()
+    with EarlierAnswers([Source(tmp_path / name, counted=False) for name in ("one", "two")]) as earlier:
+        (tmp_path / "two").unlink()
+        assert earlier.find("one", "", 1) is None
+        assert earlier.find("two", "", 1) is not None
