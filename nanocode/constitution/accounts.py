@@ -199,13 +199,15 @@ class Accounts:
         """Count what earlier processes spent, and close the reservations that died with them."""
         unsettled: dict[str, Reservation] = {}
         elsewhere: set[str] = set()
+        is_limited = self._budget.usd is not None or self._budget.tokens is not None
         for _, (kind, key, what, tokens, usd) in self._file.records():
             if kind == "reserved":
-                unsettled[key] = Reservation(key, what, Charge(tokens, usd))
+                if is_limited or key not in self._ledger:  # what was answered is of interest to a budget alone
+                    unsettled[key] = Reservation(key, what, Charge(tokens, usd))
             else:
                 unsettled.pop(key, None)
                 self.spent += Charge(tokens, usd)
-                if kind in ("found", "reused"):
+                if is_limited and kind in ("found", "reused"):
                     elsewhere.add(key)
         for key, reservation in unsettled.items():
             if key in self._ledger:
@@ -213,7 +215,7 @@ class Accounts:
             self.lost, self.lost_charge = self.lost + 1, self.lost_charge + reservation.charge
             self.spent += reservation.charge
             self._file.append(["failed", key, KILLED, reservation.charge.tokens, reservation.charge.usd])
-        if self._budget.usd is not None or self._budget.tokens is not None:
+        if is_limited:
             for answer in self._ledger.answers():
                 if answer.key not in elsewhere:
                     self.spent += self._answered_before(answer, unsettled.get(answer.key))
