@@ -151,6 +151,29 @@ def test_where_root_cannot_be_given_up_processes_are_counted(
     assert completed.exceeded == "more than 10 processes" if os.geteuid() == 0 else "unavailable" in completed.output
 
 
+def test_a_workspace_whose_ids_cannot_be_mapped_is_used_as_it_is(
+    sandbox: Sandbox, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # File systems such as NFS map none; /proc stands for them here. The command runs once, not twice.
+    real = sandbox_module.unprivileged_command
+
+    def unmappable(command: list[str], folder: Path) -> list[str]:
+        return [setting.replace(f"own={workspace.parents[1]}", "own=/proc") for setting in real(command, folder)]
+
+    monkeypatch.setattr(sandbox_module, "unprivileged_command", unmappable)
+    monkeypatch.setattr(sandbox_module.profile, "closed_ancestor", lambda path: workspace.parents[1])
+    assert sandbox.run("echo once >> log; cat log", workspace, LIMITS).output == "once\n"
+
+
+def test_a_closed_folder_on_the_way_is_no_hindrance(sandbox: Sandbox, tmp_path: Path) -> None:
+    # As below /root: another user than root could not even get there.
+    folder = tmp_path / "closed" / "repo"
+    folder.mkdir(parents=True)
+    (tmp_path / "closed").chmod(0o700)
+    assert sandbox.run("touch made; echo here", folder, LIMITS).output == "here\n"
+    assert (folder / "made").stat().st_uid == os.geteuid()
+
+
 def test_memory_is_bounded_in_sum(sandbox: Sandbox, workspace: Path) -> None:
     # Each process stays within its own limit.
     command = "for i in 1 2 3; do python -c 'import time; x = bytearray(90_000_000); time.sleep(9)' & done; wait"
