@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from steps import restyle_instructions as stage
 from steps.constitutional import Watching, share_of_budget
 from steps.pipeline import Run, convert_instructions, gather_rollouts, import_soul, restyle_instructions
 from steps.pipeline.generated import generated
+from steps.pipeline.survey import walk
 from tests.steps.answering import answering
 
 SOUL_PATH = Path(__file__).parents[2] / "configs" / "SOUL.md"
@@ -306,3 +308,32 @@ def test_unless_asked_for_no_set_is_restyled_and_converting_knows_nothing_of_it(
     assert convert_instructions(asking, tokenizer) == sets
     assert restyle_instructions(plain, "sft", sets, tokenizer, "no soul") == {}
     assert restyle_instructions(asking, "preference", sets, tokenizer, "no soul") == {}
+
+
+@dataclass(frozen=True)
+class Noted(Run):
+    """A run that only notes its stages."""
+
+    stages: dict[str, Stage] = field(default_factory=dict)
+
+    def make(self, stage: Stage, produce: Any) -> str:
+        del produce
+        self.stages[stage.name.partition("/")[2]] = stage
+        return stage.name
+
+
+def wired(config: Config) -> dict[str, Stage]:
+    noted = Noted(config, None, RunInfo("", "", ""))  # type: ignore[arg-type]  # asked for nothing
+    walk(noted, lambda _, name: f"shards-{name}")
+    return noted.stages
+
+
+def test_sft_trains_on_the_restyled_set_by_its_weight_and_its_pairs_join_those_of_the_rollouts(run):
+    plain, asking = wired(run(weight=0.5).config), wired(run(weight=0.5, restyle=True).config)
+    assert set(asking) - set(plain) == {"restyled-own-sft", "restyled-own-preference"}
+    assert plain["sft"].inputs["instructions.own"] == "show/instructions-own"
+    assert asking["sft"].inputs["instructions.own"] == "show/restyled-own-sft"
+    assert asking["sft"].config == plain["sft"].config
+    assert "show/restyled-own-preference" in asking["data-preference"].inputs.values()
+    assert {name for name in plain if plain[name] != asking[name]} == {"sft", "data-preference"}
+    assert asking["restyled-own-sft"].inputs["instructions"] == "show/instructions-own"
