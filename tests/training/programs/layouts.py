@@ -17,7 +17,7 @@ from flax import nnx
 from nanocode.config import AdamGroupConfig, ComputeConfig, ModelConfig, OptimizerConfig
 from nanocode.model.gpt import GPT
 from nanocode.training.batches import placed
-from nanocode.training.checkpoint import Checkpointer
+from nanocode.training.checkpoint import Checkpointer, shapes_of
 from nanocode.training.compiled import compiled_before_use
 from nanocode.training.losses import Batch, language_model_loss
 from nanocode.training.optimizer import build_optimizer
@@ -114,7 +114,7 @@ def is_kept_by_a_checkpoint(state: TrainState, root: Path) -> bool:
     checkpointer = Checkpointer(OneCheckpoint(root))
     checkpointer.save(1, state, lambda: "", {})
     checkpointer.wait()
-    saved = checkpointer.restore(jax.tree.map(jax.numpy.zeros_like, state))
+    saved = checkpointer.restore(shapes_of(state))
     checkpointer.close()
     assert saved is not None
     same = jax.tree.map(
