@@ -37,7 +37,7 @@ class SandboxUnavailable(RuntimeError):
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of one command: those of each process, and in sum ``processes`` and ``total_memory_bytes``.
+    """Bounds of one command: those of each process, and in sum ``processes``, ``total_memory_bytes``, ``tmp_files``.
 
     The kernel enforces the number of processes for every user but root; it is watched besides, as is the sum of memory.
     """
@@ -48,13 +48,14 @@ class Limits:
     total_memory_bytes: int = 2 << 30
     file_bytes: int = 16 << 20
     tmp_bytes: int = 16 << 20
+    tmp_files: int = 50_000
     processes: int = 64
     output_bytes: int = 64_000
     flood_bytes: int = 8_000_000
 
     def bounds(self) -> Bounds:
         """Those that are held from outside."""
-        sums = Sums(self.processes, self.total_memory_bytes)
+        sums = Sums(self.processes, self.total_memory_bytes, self.tmp_files)
         return Bounds(self.wall_seconds, self.output_bytes, self.flood_bytes, sums)
 
     def of_each_process(self) -> dict[str, int]:

@@ -10,27 +10,35 @@ from pathlib import Path
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 RESIDENT_FIELD = 1
+TEMPORARY_FOLDERS = ("/tmp", "/dev/shm")
 # The sandbox's own first process, and one that is about to end: the kernel's limit is reached before this one.
 NOT_COUNTED = 2
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Bounds on a whole process tree: processes and threads together, and bytes of memory in use."""
+    """Bounds on a whole process tree: processes and threads together, bytes of memory, files in its temporary folders.
+
+    An empty file takes a kilobyte of the kernel's memory and no byte of a tmpfs's size.
+    """
 
     processes: int
     memory_bytes: int
+    temporary_files: int
 
     def exceeded(self, root: int) -> str:
         """Which bound the descendants of process ``root`` are over, in words; empty when none."""
         tasks = memory = 0
-        for pid in descendants(root):
+        pids = list(descendants(root))
+        for pid in pids:
             tasks += _count(Path(f"/proc/{pid}/task"))
             memory += resident_bytes(pid)
             if tasks - NOT_COUNTED > self.processes:
                 return f"more than {self.processes} processes"
             if memory > self.memory_bytes:
                 return f"more than {self.memory_bytes} bytes of memory"
+        if pids and temporary_files(pids[-1]) > self.temporary_files:
+            return f"more than {self.temporary_files} temporary files"
         return ""
 
 
@@ -55,6 +63,20 @@ def resident_bytes(pid: int) -> int:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[RESIDENT_FIELD]) * PAGE_BYTES
     except (OSError, IndexError):
         return 0
+
+
+def temporary_files(pid: int) -> int:
+    """Files in the temporary folders that a process has of its own; 0 when it sees ours, or has ended."""
+    total = 0
+    for folder in TEMPORARY_FOLDERS:
+        try:
+            its = Path(f"/proc/{pid}/root{folder}")
+            if its.stat().st_dev != Path(folder).stat().st_dev:
+                usage = os.statvfs(its)
+                total += usage.f_files - usage.f_ffree
+        except OSError:
+            continue
+    return total
 
 
 def _names(folder: Path) -> list[str]:

@@ -29,21 +29,24 @@ def tree() -> Iterator[int]:
 def test_processes_are_counted_in_sum(tree: int) -> None:
     assert len(set(descendants(tree))) == CHILDREN
     plenty = 1 << 40
-    assert Sums(CHILDREN - NOT_COUNTED, plenty).exceeded(tree) == ""
+    assert Sums(CHILDREN - NOT_COUNTED, plenty, plenty).exceeded(tree) == ""
     assert (
-        Sums(CHILDREN - NOT_COUNTED - 1, plenty).exceeded(tree) == f"more than {CHILDREN - NOT_COUNTED - 1} processes"
+        Sums(CHILDREN - NOT_COUNTED - 1, plenty, plenty).exceeded(tree)
+        == f"more than {CHILDREN - NOT_COUNTED - 1} processes"
     )
 
 
 def test_memory_is_counted_in_sum(tree: int) -> None:
     used = sum(resident_bytes(pid) for pid in descendants(tree))
     assert used > 0
-    assert Sums(100, used // 2).exceeded(tree) == f"more than {used // 2} bytes of memory"
+    assert Sums(100, used // 2, 100).exceeded(tree) == f"more than {used // 2} bytes of memory"
 
 
 def test_a_process_that_has_ended_uses_nothing() -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
     assert (
-        list(descendants(ended.pid)) == [] and resident_bytes(ended.pid) == 0 and Sums(0, 0).exceeded(ended.pid) == ""
+        list(descendants(ended.pid)) == []
+        and resident_bytes(ended.pid) == 0
+        and Sums(0, 0, 0).exceeded(ended.pid) == ""
     )

@@ -144,6 +144,14 @@ def test_filling_memory_by_way_of_files(arena: Arena, command: str) -> None:
     assert "No space left on device" in arena.shell(command, replace(LIMITS, tmp_bytes=5_000_000)).output
 
 
+@pytest.mark.parametrize("folder", ["/tmp", "/dev/shm"])
+def test_filling_memory_by_way_of_empty_files(arena: Arena, folder: str) -> None:
+    """CWE-770: a file without a byte takes a kilobyte of the kernel, and no limit of the file system counts it."""
+    command = f"for i in $(seq 4000); do : > {folder}/$i; done; sleep 5"
+    completed = arena.shell(command, replace(LIMITS, tmp_files=2_000))
+    assert completed.exceeded == "more than 2000 temporary files" and not completed.timed_out
+
+
 @pytest.mark.parametrize("place", ["/", "/run", "/dev", "/usr", "/etc", "/run/bin", "/run/confine"])
 def test_no_other_place_can_be_filled(arena: Arena, place: str) -> None:
     """CWE-770: the root of the sandbox is a tmpfs without a size."""
