@@ -106,9 +106,6 @@ async def chunks(reply: Reply, take: Take, tickets: Sequence[Ticket]) -> AsyncIt
         yield END
     except ApiError as error:
         yield event(error.to_json())
-    finally:
-        for ticket in tickets:
-            ticket.cancel()
 
 
 def _last_deltas(reply: Reply, index: int, ended: Ended) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from nanocode.conversation import render_prompt
 from nanocode.inference.sampling import Sampling
 from nanocode.serving.chat_request import ApiError, ChatRequest, ParameterTypes, parse_request
 from nanocode.serving.completion import Reply, chunks, completion
-from nanocode.serving.faults import App
+from nanocode.serving.faults import App, Receive, Scope, Send
 from nanocode.serving.gate import Access, Gate
 from nanocode.serving.openai_format import Token
 from nanocode.serving.pages import chat_page
@@ -69,6 +69,22 @@ class Inbox:
     async def take(self) -> tuple[int, Sequence[Token] | Exception | None]:
         """The next delivery."""
         return await self._queue.get()
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events for as long as somebody listens. Then the tickets are given back, wherever the stream was."""
+
+    def __init__(self, events: AsyncIterator[bytes], tickets: Sequence[Ticket]) -> None:
+        super().__init__(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        self._tickets = tickets
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send them."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            for ticket in self._tickets:
+                ticket.cancel()
 
 
 class ChatServer:
@@ -154,8 +170,7 @@ class ChatServer:
         except Closed as error:
             raise ApiError(str(error), 503, "shutting_down", headers={"Retry-After": "10"}) from None
         if asked.stream:
-            events = chunks(reply, inbox.take, tickets)
-            return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+            return EventStream(chunks(reply, inbox.take, tickets), tickets)
         try:
             return JSONResponse(await _unless_gone(request, completion(reply, inbox.take, tickets)))
         except ClientDisconnect:

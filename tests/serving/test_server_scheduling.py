@@ -198,8 +198,8 @@ def test_a_client_that_leaves_in_the_middle_frees_its_seat(tokenizer):
         first = client.chat.completions.create(model=MODEL, messages=messages, stream=True)
         next(iter(first))
         first.response.close()
-        # Only now do tokens come, one every few milliseconds: the whole reply would take longer than the test allows.
-        scripted._between = lambda: time.sleep(0.02)
+        # Only now do tokens come, and slowly: the whole reply would take longer than the test allows.
+        scripted._between = lambda: time.sleep(0.05)
         step.set()
         wait_until(lambda: scripted.closed == 1)
         assert client.chat.completions.create(model=MODEL, messages=messages, max_tokens=2).usage.completion_tokens == 2
