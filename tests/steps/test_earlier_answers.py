@@ -171,3 +171,8 @@ def test_ledgers_of_keys_without_a_record_are_left_alone(here):
     before = here.ledgers()
     tidy_ledgers(here.run())
     assert here.ledgers() == before != []
+
+
+def test_two_machines_with_stores_of_their_own_make_the_same_record(here, tmp_path):
+    there = Machine(tmp_path / "elsewhere", here.teacher)
+    assert here.make(concurrency=4) == there.make(concurrency=1)
