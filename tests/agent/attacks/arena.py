@@ -37,7 +37,9 @@ class Arena:
     def python(self, code: str) -> str:
         """What a Python program prints in the sandbox, errors included."""
         (self.root / "attack.py").write_text(code)
-        return self.shell("python attack.py").output
+        completed = self.shell("python attack.py")
+        assert not completed.stopped, completed
+        return completed.output
 
 
 @dataclass(frozen=True)
