@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +16,6 @@ from rich.text import Text
 from nanocode.agent.terminal_markdown import finished_length, markdown
 from nanocode.agent.terminal_text import visible
 
-REFRESHES_PER_SECOND = 10
 # Rows that an answer leaves free: the line below it, the one before, and the next prompt.
 SPARE_ROWS = 4
 
@@ -48,11 +48,18 @@ class Animated:
     """For a terminal: blocks of the answer are printed as they are finished, the last one is redrawn as it grows.
 
     ``tokens`` counts what the model has generated so far in all, None where nobody counts; ``clock`` gives seconds.
+
+    A thread redraws every ``refresh_seconds``. It is our own, because Rich's may redraw between a print's measuring of
+    the region that moves and its writing, and then rows that were printed before are wiped out.
     """
 
     console: Console
     tokens: Callable[[], int | None] = lambda: None
     clock: Callable[[], float] = time.monotonic
+    refresh_seconds: float = 0.1
+    _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
+    _ended: threading.Event = field(default_factory=threading.Event, init=False)
+    _ticker: threading.Thread | None = field(default=None, init=False)
     _live: Live | None = field(default=None, init=False)
     _spinner: Spinner = field(default_factory=lambda: Spinner("dots"), init=False)
     _label: str = field(default="", init=False)
@@ -65,18 +72,26 @@ class Animated:
         """Show ``label``, with the seconds from now on, until the next `quiet`."""
         self.quiet()
         self._label, self._started, self._tokens_before = label, self.clock(), self.tokens() or 0
-        self._live = Live(self, console=self.console, refresh_per_second=REFRESHES_PER_SECOND, transient=True)
-        self._live.start()
+        self._live = Live(self, console=self.console, auto_refresh=False, transient=True)
+        self._live.start(refresh=True)
+        self._ended.clear()
+        self._ticker = threading.Thread(target=self._redraw, args=(self._live,), daemon=True)
+        self._ticker.start()
 
     def feed(self, piece: str) -> None:
         """More of the answer."""
-        self._text += visible(piece)
-        if "\n" in piece and (finished := finished_length(self._text)):
-            block, self._text = self._text[:finished], self._text[finished:]
-            self._print(block)
+        with self._lock:
+            self._text += visible(piece)
+            if "\n" in piece and (finished := finished_length(self._text)):
+                block, self._text = self._text[:finished], self._text[finished:]
+                self._print(block)
 
     def quiet(self) -> None:
         """Stop moving; what is left of the answer stays on the screen."""
+        if self._ticker is not None:
+            self._ended.set()
+            self._ticker.join()
+            self._ticker = None
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -84,15 +99,20 @@ class Animated:
             self._print(self._text)
         self._text, self._printed = "", False
 
+    def _redraw(self, live: Live) -> None:
+        while not self._ended.wait(self.refresh_seconds):
+            with self._lock:
+                live.refresh()
+
     def _print(self, block: str) -> None:
         if self._printed:
             self.console.print()
-        self.console.print(markdown(block))
+        self.console.print(_Trimmed(markdown(block)))
         self._printed = True
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if self._text.strip():
-            yield _Tail(markdown(self._text), max(options.max_height - SPARE_ROWS, 1))
+            yield _Trimmed(markdown(self._text), max(options.max_height - SPARE_ROWS, 1))
         frame = self._spinner.render(console.get_time())
         yield Text.assemble(str(frame), " ", (self._status(), "dim"), no_wrap=True, overflow="ellipsis")
 
@@ -107,13 +127,20 @@ class Animated:
 
 
 @dataclass
-class _Tail:
-    """The last ``rows`` rows of something: a region that moves must not outgrow the screen."""
+class _Trimmed:
+    """Something without blank rows at its ends, and only its last ``rows`` where that is said.
+
+    Blocks are printed one by one and set off by one blank row, whatever the renderer puts around them; a region that
+    moves must not outgrow the screen.
+    """
 
     renderable: RenderableType
-    rows: int
+    rows: int | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line in console.render_lines(self.renderable, options.update(height=None), pad=False)[-self.rows :]:
+        lines = console.render_lines(self.renderable, options.update(height=None), pad=False)
+        inked = [at for at, line in enumerate(lines) if any(segment.text.strip() for segment in line)]
+        shown = lines[inked[0] : inked[-1] + 1] if inked else []
+        for line in shown if self.rows is None else shown[-self.rows :]:
             yield from line
             yield Segment.line()

@@ -1,6 +1,7 @@
 """What a person sees of a session, and what he is asked."""
 
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,41 @@ def test_an_answer_in_pieces_is_drawn_as_the_whole_is_once_and_in_order(tmp_path
         screen.draw(Stopped("finished"))
     drawn = [[line for line in seen(screen).splitlines() if line.strip()] for screen in (whole, pieces)]
     assert drawn[0] == drawn[1] and "item 29" in seen(pieces)
+
+
+def on_a_screen(written: str) -> list[str]:
+    """The rows that a terminal without bottom shows after what was written: carriage returns, erased and upper rows."""
+    rows, row, column = [""], 0, 0
+    for sequence, text in re.findall(r"(\x1b\[[0-9;?]*[a-zA-Z]|[\r\n])|([^\x1b\r\n]+)", written):
+        if text:
+            rows[row] = rows[row][:column].ljust(column) + text + rows[row][column + len(text) :]
+            column += len(text)
+        elif sequence == "\r":
+            column = 0
+        elif sequence == "\n":
+            row, column = row + 1, 0
+            rows += [""] * (row == len(rows))
+        elif sequence.endswith("A"):
+            row -= int(sequence[2:-1])
+            assert row >= 0, "above the first row"
+        elif sequence.endswith("K"):
+            rows[row] = ""
+    return [line.rstrip() for line in rows if line.strip()]
+
+
+def test_redrawing_while_blocks_are_printed_wipes_nothing_out(tmp_path: Path) -> None:
+    screen = make_screen(tmp_path, colour=True)
+    answer = "\n\n".join(f"Paragraph {number}\n\n- one\n- two\n- three" for number in range(40))
+    moving = Animated(screen.console, refresh_seconds=0.0001)
+    screen.console.print("what stood before")
+    moving.busy("thinking")
+    for at in range(0, len(answer), 3):
+        moving.feed(answer[at : at + 3])
+    moving.quiet()
+    shown = on_a_screen(seen(screen))
+    numbers = [int(line.split()[1]) for line in shown if line.startswith("Paragraph")]
+    assert shown[0] == "what stood before" and numbers == list(range(40))
+    assert len(shown) == 1 + 4 * 40 and not any("thinking" in line for line in shown)
 
 
 def test_what_moves_never_outgrows_the_screen(tmp_path: Path) -> None:
