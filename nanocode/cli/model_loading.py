@@ -60,8 +60,8 @@ def load_named(model: str | None, store: str | None) -> LoadedModel:
 
     keep_compiled(project_root() / ".nanocode" / "xla")
     tokenizer = Tokenizer.load(found.folder / "tokenizer.json")
-    model = load_model(found.folder)
-    return LoadedModel(found, model, Engine(model, tokenizer))
+    gpt = load_model(found.folder)
+    return LoadedModel(found, gpt, Engine(gpt, tokenizer))
 
 
 def _newest(repository: Repository) -> str:
