@@ -54,13 +54,18 @@ def load_named(model: str | None, store: str | None) -> LoadedModel:
     found = find_model(model, store)
     # Loading JAX takes seconds: a name that means nothing is reported before.
     from nanocode.inference.engine import Engine
-    from nanocode.model.weights import load_model
+    from nanocode.model.weights import ModelError, load_model
     from nanocode.tokenizer import Tokenizer
     from nanocode.training.hardware import keep_compiled
 
     keep_compiled(project_root() / ".nanocode" / "xla")
     tokenizer = Tokenizer.load(found.folder / "tokenizer.json")
     gpt = load_model(found.folder)
+    if tokenizer.vocab_size != gpt.vocab_size:
+        raise ModelError(
+            f"{found.folder}: tokenizer.json has {tokenizer.vocab_size} entries and the model {gpt.vocab_size}: they "
+            "are not of one release"
+        )
     return LoadedModel(found, gpt, Engine(gpt, tokenizer))
 
 
