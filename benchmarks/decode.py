@@ -38,7 +38,8 @@ def main() -> None:
     if arguments.own:
         print(json.dumps(own_decoding(settings, arguments.own)))  # noqa: T201
         return
-    load_before, runs = os.getloadavg()[0], {"nanocode": [], "nanocode cold": []}
+    load_before = os.getloadavg()[0]
+    runs: dict[str, list[dict[str, Any]]] = {"nanocode": [], "nanocode cold": []}
     for _ in range(arguments.rounds):
         with tempfile.TemporaryDirectory() as folder:
             own = [sys.executable, __file__, "--repeats", str(arguments.repeats), "--own", folder]

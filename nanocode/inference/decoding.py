@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from nanocode.inference.choosing import Choosing, choose
@@ -96,6 +97,23 @@ class Chunk(NamedTuple):
     tokens: jax.Array  # (B, N)
     log_probabilities: jax.Array | None  # (B, N)
     steps: jax.Array  # () how many of the N were decoded
+
+
+def begin(ids: np.ndarray, lengths: np.ndarray, slot: int, seed: int, streams: np.ndarray) -> tuple[Rows, Newest]:
+    """Rows behind their prompts (B, P), right-padded, of `lengths` (B,); those of length 0 fill and never run.
+
+    The prompts' last tokens will be written in `slot`; `streams` (B,) number the rows' random streams.
+    """
+    rows = np.arange(len(ids))
+    row_keys = jax.vmap(lambda stream: jax.random.fold_in(jax.random.key(seed), stream))(jnp.asarray(streams))
+    return Rows(jnp.asarray(lengths), jnp.int32(slot), row_keys), Newest(
+        last=jnp.asarray(ids[rows, np.maximum(lengths - 1, 0)]),
+        before_last=jnp.asarray(ids[rows, np.maximum(lengths - 2, 0)]),
+        positions=jnp.asarray(np.maximum(lengths - 1, 0)),
+        slot=jnp.int32(slot),
+        done=jnp.asarray(lengths == 0),
+        grammar_states=jnp.zeros(len(ids), jnp.int32),
+    )
 
 
 @partial(jax.jit, static_argnames=("architecture", "slots"))

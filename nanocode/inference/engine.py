@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -22,6 +21,7 @@ from nanocode.inference.decoding import (
     Chunk,
     Newest,
     Rows,
+    begin,
     decode,
     grown,
     prefill,
@@ -150,15 +150,7 @@ class Engine:
     ) -> Iterator[Chunk]:
         """What is added to prompts (B, P), chunk by chunk, until every row is done."""
         tokens = ids.shape[1]
-        rows = Rows(lengths, np.int32(tokens), stream_keys(seed, streams))
-        newest = Newest(
-            last=ids[np.arange(len(ids)), np.maximum(lengths - 1, 0)],
-            before_last=ids[np.arange(len(ids)), np.maximum(lengths - 2, 0)],
-            positions=np.maximum(lengths - 1, 0),
-            slot=np.int32(tokens),
-            done=lengths == 0,
-            grammar_states=np.zeros_like(lengths),
-        )
+        rows, newest = begin(ids, lengths, tokens, seed, streams)
         cache = prefill(
             self.architecture, self.weights, ids, slots=cache_slots(tokens + min(max_new_tokens, _AHEAD_TOKENS))
         )
@@ -204,11 +196,6 @@ def cache_slots(tokens: int) -> int:
     return power * 3 // 4 if power > 64 and tokens <= power * 3 // 4 else power
 
 
-def stream_keys(seed: int, streams: np.ndarray) -> jax.Array:
-    """(B,) random keys of rows whose streams (B,) have these numbers."""
-    return jax.vmap(lambda stream: jax.random.fold_in(jax.random.key(seed), stream))(jnp.asarray(streams))
-
-
 def _padded(
     prompts: Sequence[Sequence[int]], streams: Sequence[int], pad: int, context_tokens: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -226,9 +213,15 @@ def _padded(
 def _joined(chunks: Sequence[Chunk], stop: int, pad: int) -> Iterator[Scored]:
     """Each row's tokens over all chunks, without what follows its stop; padding starts where the context ended."""
     tokens = np.concatenate([chunk.tokens[:, : int(chunk.steps)] for chunk in chunks], axis=1)
-    scores = np.zeros(tokens.shape)
-    if chunks[0].log_probabilities is not None:
-        scores = np.concatenate([chunk.log_probabilities[:, : int(chunk.steps)] for chunk in chunks], axis=1)
+    scores = np.concatenate(
+        [
+            np.zeros((len(tokens), int(chunk.steps)))
+            if chunk.log_probabilities is None
+            else chunk.log_probabilities[:, : int(chunk.steps)]
+            for chunk in chunks
+        ],
+        axis=1,
+    )
     for row, row_scores in zip(tokens, scores, strict=True):
         ends = np.flatnonzero((row == stop) | (row == pad))
         length = len(row) if not len(ends) else ends[0] + int(row[ends[0]] == stop)

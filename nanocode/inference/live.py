@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from nanocode.inference.choosing import choosing
-from nanocode.inference.decoding import CHUNK_TOKENS, Cache, Newest, Rows, extend
-from nanocode.inference.engine import Engine, cache_slots, stream_keys
+from nanocode.inference.decoding import CHUNK_TOKENS, Cache, begin, extend
+from nanocode.inference.engine import Engine, cache_slots
 from nanocode.inference.grammar import ToolGrammar
 from nanocode.inference.sampling import Sampling
 
@@ -72,19 +72,8 @@ class LiveDecoder:
         turn = self._turn
         self._take_in(prompt)
         how = choosing(sampling, None if grammar is None else grammar.tables)
-        rows = Rows(
-            lengths=np.array([len(prompt)], np.int32),
-            first_slot=np.int32(len(prompt) - 1),
-            keys=stream_keys(sampling.seed, np.array([len(prompt)], np.int32)),
-        )
-        newest = Newest(
-            last=np.array(prompt[-1:], np.int32),
-            before_last=np.array(prompt[-2:][:1], np.int32),
-            positions=np.array([len(prompt) - 1], np.int32),
-            slot=np.int32(len(prompt) - 1),
-            done=np.array([False]),
-            grammar_states=np.zeros(1, np.int32),
-        )
+        length = np.array([len(prompt)], np.int32)
+        rows, newest = begin(np.array([prompt], np.int32), length, len(prompt) - 1, sampling.seed, length)
         made = 0
         while made < max_new_tokens and not np.asarray(newest.done)[0]:
             if turn != self._turn:
