@@ -116,7 +116,8 @@ def run_bounded(
         try:
             stopped = _collect(process, kept, bounds)
         finally:
-            with _awaited(namespace()), suppress(ProcessLookupError):
+            first = namespace() if process.poll() is None else None
+            with _awaited(first, process.pid), suppress(ProcessLookupError):
                 # The group may be gone already; a group that lives on is exactly what must not be left behind.
                 os.killpg(process.pid, signal.SIGKILL)
         code = process.wait()
@@ -126,14 +127,18 @@ def run_bounded(
 
 
 @contextmanager
-def _awaited(first_process: int | None) -> Iterator[None]:
-    """Kill a namespace's first process too, and return when it is gone.
+def _awaited(first_process: int | None, parent: int) -> Iterator[None]:
+    """Kill a namespace's first process too, a child of ``parent``, and return when it is gone.
 
     What runs in the namespace could otherwise still write after the caller has looked at what was written.
     """
-    try:
-        handle = os.pidfd_open(first_process) if first_process else None
-    except ProcessLookupError:
+    handle = None
+    if first_process is not None:
+        with suppress(ProcessLookupError):
+            handle = os.pidfd_open(first_process)
+    # The number may have gone to another process before it was opened; after that it cannot.
+    if handle is not None and _parent_of(first_process) != parent:
+        os.close(handle)
         handle = None
     yield
     if handle is not None:
@@ -141,6 +146,15 @@ def _awaited(first_process: int | None) -> Iterator[None]:
             signal.pidfd_send_signal(handle, signal.SIGKILL)
         select.select([handle], [], [], END_SECONDS)
         os.close(handle)
+
+
+def _parent_of(pid: int | None) -> int | None:
+    """The process whose child ``pid`` is; None when it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return None
+    return int(status.partition("\nPPid:")[2].split()[0])
 
 
 TIME = "time"
