@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from nanocode.evaluation.agreement import RATES, Comparison
+from nanocode.evaluation.agreement import GROUPS, RATES, Comparison
 
 _COLOURS = {"same": "green", "agrees": "green", "differs": "red"}
 
@@ -22,7 +22,7 @@ class Result:
 
 
 def tables(results: Sequence[Result]) -> Iterator[Table]:
-    """Bits per byte and rates, then success by task family; a column a contestant."""
+    """Bits per byte and rates, then success by variant and family of tasks; a column a contestant."""
     overall = _table("figure", results)
     for name in sorted({name for each in results for name in each.figures if name.startswith("bpb_")}):
         overall.add_row(name.replace("_", " "), *(_bits(each.figures.get(name)) for each in results))
@@ -34,13 +34,14 @@ def tables(results: Sequence[Result]) -> Iterator[Table]:
                 overall.add_row(f"{decoding}: {rate.replace('_', ' ')}", *cells)
     yield overall
     for decoding in decodings:
-        groups = [each.figures.get(decoding, {}).get("by_family", {}) for each in results]
-        families = sorted({family for group in groups for family in group})
-        if families:
-            by_family = _table(f"{decoding}: success by family", results)
-            for family in families:
-                by_family.add_row(family, *(_rate(group.get(family)) for group in groups))
-            yield by_family
+        by_group = _table(f"{decoding}: success by", results)
+        for group in GROUPS:
+            found = [each.figures.get(decoding, {}).get(group, {}) for each in results]
+            for member in sorted({member for each in found for member in each}):
+                label = f"{member.replace('_', ' ')} wording" if group == "by_variant" else member
+                by_group.add_row(label, *(_rate(each.get(member)) for each in found))
+        if by_group.row_count:
+            yield by_group
 
 
 def agreement_lines(name: str, comparisons: Sequence[Comparison], asked: str) -> Iterator[str]:

@@ -10,6 +10,7 @@ Verdict = Literal["same", "agrees", "differs"]
 
 # Other devices and library versions sum in another order; a model of other weights is further off than this.
 BITS_TOLERANCE = 1e-3
+GROUPS = ("by_variant", "by_family")
 RATES = ("success", "valid_calls", "called_when_needed", "finished", "soul")
 
 
@@ -42,9 +43,10 @@ def _bits(name: str, measured: float, recorded: float) -> Comparison:
 
 def _rates(decoding: str, measured: Mapping[str, Any], recorded: Mapping[str, Any]) -> Iterator[Comparison]:
     pairs = {name: (measured[name], recorded[name]) for name in RATES if name in measured and name in recorded}
-    for family, rate in measured.get("by_family", {}).items():
-        if family in recorded.get("by_family", {}):
-            pairs[f"by_family.{family}"] = rate, recorded["by_family"][family]
+    for group in GROUPS:
+        for member, rate in measured.get(group, {}).items():
+            if member in recorded.get(group, {}):
+                pairs[f"{group}.{member}"] = rate, recorded[group][member]
     for name, (new, old) in pairs.items():
         verdict: Verdict = "agrees" if new["low"] <= old["high"] and old["low"] <= new["high"] else "differs"
         if (new["hits"], new["n"]) == (old["hits"], old["n"]):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from scripted_server import MODEL, serving
 from typer.testing import CliRunner
 
@@ -16,7 +18,7 @@ from artifacts.repository import Repository, record_name
 from nanocode.cli import app
 from nanocode.cli.context import Settings
 from nanocode.cli.evaluation_sources import evaluation_config, held_out_shards, recorded_figures
-from nanocode.cli.evaluation_table import agreement_lines
+from nanocode.cli.evaluation_table import Result, agreement_lines, tables
 from nanocode.cli.model_loading import Found
 from nanocode.config import ConfigError, EvaluationConfig
 from nanocode.conversation import Message, ToolCall
@@ -188,3 +190,17 @@ def test_a_model_without_a_lineage_has_no_held_out_text(tmp_path: Path) -> None:
         found = Found("x", "x", digest, tmp_path)
         with pytest.raises(ConfigError, match=said), held_out_shards(repository, found):
             pass
+
+
+def test_contestants_stand_side_by_side_in_the_tables() -> None:
+    mine = figures(Rate(3, 6)) | {"sampled": {"soul": Rate(5, 6).to_json()}}
+    mine["greedy"]["by_variant"] = {"held_out": Rate(1, 3).to_json(), "known": Rate(2, 3).to_json()}
+    console = Console(width=120, record=True, file=io.StringIO())
+    for table in tables([Result("nano@1", mine), Result("other", {"greedy": {"success": Rate(6, 6).to_json()}})]):
+        console.print(table)
+    rows = [line.split() for line in console.export_text().splitlines()]
+    assert ["bpb", "text", "2.0000"] in rows
+    assert ["greedy:", "success", "0.500", "(0.188..0.812,", "n=6)", "1.000", "(0.610..1.000,", "n=6)"] in rows
+    assert ["sampled:", "soul", "0.833", "(0.436..0.970,", "n=6)"] in rows
+    assert ["held", "out", "wording", "0.333", "(0.061..0.792,", "n=3)"] in rows
+    assert ["edit", "0.500", "(0.188..0.812,", "n=6)"] in rows
