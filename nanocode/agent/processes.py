@@ -23,6 +23,7 @@ from nanocode.agent.supervision import Sums
 READ_BYTES = 65_536
 # How often a quiet child is checked for having ended while a background child still holds its output open.
 POLL_SECONDS = 0.05
+FIRST_PAUSE_SECONDS = 0.001
 # A killed namespace ends at once; only a process stuck inside the kernel could take longer.
 END_SECONDS = 5.0
 
@@ -116,7 +117,7 @@ def run_bounded(
         try:
             stopped = _collect(process, kept, bounds)
         finally:
-            first = namespace() if process.poll() is None else None
+            first = None if _has_ended(process) else namespace()
             with _awaited(first, process.pid), suppress(ProcessLookupError):
                 # The group may be gone already; a group that lives on is exactly what must not be left behind.
                 os.killpg(process.pid, signal.SIGKILL)
@@ -140,12 +141,16 @@ def _awaited(first_process: int | None, parent: int) -> Iterator[None]:
     if handle is not None and _parent_of(first_process) != parent:
         os.close(handle)
         handle = None
-    yield
-    if handle is not None:
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(handle, signal.SIGKILL)
-        select.select([handle], [], [], END_SECONDS)
-        os.close(handle)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+            end = select.poll()
+            end.register(handle, select.POLLIN)
+            end.poll(END_SECONDS * 1000)
+            os.close(handle)
 
 
 def _parent_of(pid: int | None) -> int | None:
@@ -157,6 +162,17 @@ def _parent_of(pid: int | None) -> int | None:
     return int(status.partition("\nPPid:")[2].split()[0])
 
 
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Told without taking note of it: until then its number, and its group's, cannot go to a stranger."""
+    if not hasattr(os, "waitid"):
+        return process.poll() is not None
+    try:
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        # Whoever started us ignores the end of children: the kernel has taken note already.
+        return True
+
+
 TIME = "time"
 
 
@@ -166,11 +182,11 @@ def _collect(process: subprocess.Popen[bytes], kept: HeadAndTail, bounds: Bounds
     pipe = process.stdout.fileno()
     os.set_blocking(pipe, False)
     deadline = time.monotonic() + bounds.wall_seconds
-    counted, closed = 0.0, False
+    counted, closed, pause = 0.0, False, FIRST_PAUSE_SECONDS
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         while (now := time.monotonic()) < deadline:
-            ended = process.poll() is not None
+            ended = _has_ended(process)
             if closed and ended:
                 return ""
             if bounds.sums is not None and not ended and now - counted >= POLL_SECONDS:
@@ -179,9 +195,9 @@ def _collect(process: subprocess.Popen[bytes], kept: HeadAndTail, bounds: Bounds
                     return exceeded
             wait = min(deadline - now, POLL_SECONDS)
             if closed:
-                # Its output is closed, but it may go on working.
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(wait)
+                # It mostly ends a moment later, but it may go on working.
+                time.sleep(min(pause, wait))
+                pause *= 2
                 continue
             selector.select(0 if ended else wait)
             state = _drain(pipe, kept, bounds.flood_bytes)
