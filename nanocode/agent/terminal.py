@@ -36,7 +36,10 @@ class Terminal:
             if _COMMAND.match(text):
                 run_command(self.dialogue, text)
             elif text:
-                self._answer(text)
+                try:
+                    self._answer(text)
+                except KeyboardInterrupt:  # a second one, while the first was being seen to
+                    self.dialogue.screen.view.quiet()
 
     def _answer(self, text: str) -> None:
         screen, asker = self.dialogue.screen, self.dialogue.asker

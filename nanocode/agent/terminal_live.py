@@ -43,6 +43,26 @@ class Plain:
             self.feed("\n")
 
 
+class _Ticker(threading.Thread):
+    """Redraws until it is told to end."""
+
+    def __init__(self, live: Live, lock: threading.RLock, seconds: float) -> None:
+        super().__init__(daemon=True)
+        self._live, self._lock, self._seconds = live, lock, seconds
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        while not self._over.wait(self._seconds):
+            with self._lock:
+                self._live.refresh()
+
+    def end(self) -> None:
+        """Redraw no more. Ctrl-C may have struck before the thread had begun: then it never will redraw."""
+        self._over.set()
+        if self.is_alive():
+            self.join()
+
+
 @dataclass
 class Animated:
     """For a terminal: blocks of the answer are printed as they are finished, the last one is redrawn as it grows.
@@ -58,8 +78,7 @@ class Animated:
     clock: Callable[[], float] = time.monotonic
     refresh_seconds: float = 0.1
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
-    _ended: threading.Event = field(default_factory=threading.Event, init=False)
-    _ticker: threading.Thread | None = field(default=None, init=False)
+    _ticker: _Ticker | None = field(default=None, init=False)
     _live: Live | None = field(default=None, init=False)
     _spinner: Spinner = field(default_factory=lambda: Spinner("dots"), init=False)
     _label: str = field(default="", init=False)
@@ -74,8 +93,7 @@ class Animated:
         self._label, self._started, self._tokens_before = label, self.clock(), self.tokens() or 0
         self._live = Live(self, console=self.console, auto_refresh=False, transient=True)
         self._live.start(refresh=True)
-        self._ended.clear()
-        self._ticker = threading.Thread(target=self._redraw, args=(self._live,), daemon=True)
+        self._ticker = _Ticker(self._live, self._lock, self.refresh_seconds)
         self._ticker.start()
 
     def feed(self, piece: str) -> None:
@@ -89,8 +107,7 @@ class Animated:
     def quiet(self) -> None:
         """Stop moving; what is left of the answer stays on the screen."""
         if self._ticker is not None:
-            self._ended.set()
-            self._ticker.join()
+            self._ticker.end()
             self._ticker = None
         if self._live is not None:
             self._live.stop()
@@ -98,11 +115,6 @@ class Animated:
         if self._text.strip():
             self._print(self._text)
         self._text, self._printed = "", False
-
-    def _redraw(self, live: Live) -> None:
-        while not self._ended.wait(self.refresh_seconds):
-            with self._lock:
-                live.refresh()
 
     def _print(self, block: str) -> None:
         if self._printed:

@@ -88,7 +88,10 @@ class Person:
         while text not in self.seen:
             assert time.monotonic() < deadline, f"no {text!r} in {self.seen!r}"
             if select.select([self.keyboard], [], [], 0.1)[0]:
-                read = os.read(self.keyboard, 4_096).decode("utf-8", "replace")
+                try:
+                    read = os.read(self.keyboard, 4_096).decode("utf-8", "replace")
+                except OSError as error:
+                    raise AssertionError(f"the program ended: no {text!r} in {self.seen!r}") from error
                 for _ in range(read.count(WHERE_IS_THE_CURSOR)):
                     self.type("\x1b[1;1R", end="")
                 self.raw += read

@@ -127,6 +127,20 @@ def test_what_breaks_a_turn_off_does_not_end_the_terminal(dialogue: Dialogue, li
     assert ("error: the endpoint is away" in text) == (line == "break")
 
 
+def test_a_second_ctrl_c_while_the_first_is_seen_to_does_not_end_the_terminal(
+    dialogue: Dialogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = dialogue.screen.line
+
+    def impatient(text: str, style: str = "") -> None:
+        if text.startswith("stopped"):
+            raise KeyboardInterrupt
+        line(text, style)
+
+    monkeypatch.setattr(dialogue.screen, "line", impatient)
+    assert "editor: edited" in converse(dialogue, "stop", "change it")
+
+
 def test_ctrl_c_twice_on_an_empty_line_leaves_and_once_does_not(dialogue: Dialogue) -> None:
     once, twice = [KeyboardInterrupt, "change it"], [KeyboardInterrupt, KeyboardInterrupt]
     text = converse(dialogue, *once, *twice, "never")

@@ -82,6 +82,6 @@ def blocks(text: str) -> list[tuple[str, str]]:
 def test_what_is_finished_stays_finished(lines: list[str]) -> None:
     # A block that was printed cannot be taken back: what follows must neither change it nor need it.
     text = "".join(f"{line}\n" for line in lines)
-    for length in range(len(text) + 1):
-        finished = finished_length(text[:length])
+    for count in range(len(lines) + 1):
+        finished = finished_length("".join(f"{line}\n" for line in lines[:count]))
         assert blocks(text[:finished]) + blocks(text[finished:]) == blocks(text)
