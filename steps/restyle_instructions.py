@@ -82,8 +82,8 @@ def run(
     )
     inputs.output.mkdir(parents=True, exist_ok=True)
     revising = Revising(config.accept_score, config.max_revisions)
-    metrics = carry_out(asked, _tasks(inputs, source, soul, revising, seed), total, soul, _sink(config, soul, inputs),
-                        watching)  # fmt: skip
+    tasks, sink = _tasks(inputs, source, soul, revising, seed), _sink(config, soul, inputs)
+    metrics = carry_out(asked, tasks, total, soul, sink, watching)
     if inputs.split == "sft" and not metrics["gate"].get("kept"):
         raise NothingAccepted(f"no conversation of {source.name!r} was accepted; dropped: {metrics['dropped']}")
     return metrics

@@ -19,7 +19,7 @@ from artifacts.explain import KeyIndex
 from artifacts.records import ArtifactError, Record, read_json
 from artifacts.repository import Repository, blob_name, fetch_files
 from artifacts.store import MissingObject
-from nanocode.constitution.append_file import whole_records
+from nanocode.constitution.append_file import LedgerError, whole_records
 from nanocode.constitution.earlier import Source
 from nanocode.constitution.ledger import Index, answer_of
 from steps.pipeline.answers import CALLS, LEDGERS, ledgers_folder, restored
@@ -57,6 +57,9 @@ def tidy_ledgers(run: Run, own_key: str = "") -> None:
             try:
                 lacking, held = _lacking(folder, calls)
             except FileNotFoundError:  # its owner is at the same
+                continue
+            except LedgerError as error:
+                run.say(f"{folder}: kept: {error}")
                 continue
         if lacking:
             run.say(f"{folder}: kept, for {lacking:,} of its {held:,} answers are in no record")

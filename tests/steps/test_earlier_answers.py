@@ -157,7 +157,11 @@ def test_a_ledger_goes_when_a_record_holds_all_of_it_and_stays_with_an_answer_th
     tidy_ledgers(here.run())
     assert ledger.exists()
     assert here.said[-1].endswith(f"kept, for 1 of its {held + 1} answers are in no record")
-    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(True)[:-1]))
+    whole = ledger.read_bytes()
+    ledger.write_bytes(whole.replace(b" [", b" {", 1))
+    tidy_ledgers(here.run())
+    assert "kept: " in here.said[-1] and "the record at byte 0 is damaged" in here.said[-1]
+    ledger.write_bytes(b"".join(whole.splitlines(True)[:-1]))
     tidy_ledgers(here.run())
     assert here.ledgers() == []
     assert here.said[-1].endswith(f"removed, its {held} answers are in record {record[:12]} (show/rollouts-sft-1-of-1)")
