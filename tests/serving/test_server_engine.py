@@ -92,7 +92,8 @@ def test_without_a_seed_every_reply_is_its_own(client):
     assert len({ask(client, stream=True) for _ in range(3)}) == 3
 
 
-@pytest.mark.parametrize("stream", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("stream", [False, True])
 def test_with_tools_a_seed_gives_the_reply_of_the_engine_under_their_grammar(client, engine, tokenizer, stream):
     offered = [entry for entry in tool_schemas() if entry["function"]["name"] == "Grep"]
     prompt = render_prompt([Message("user", "hello")], tokenizer)
