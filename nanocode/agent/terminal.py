@@ -33,13 +33,16 @@ class Terminal:
                 self.dialogue.screen.line("Ctrl-C again leaves", "dim")
                 continue
             interrupted = False
-            if _COMMAND.match(text):
-                run_command(self.dialogue, text)
-            elif text:
-                try:
-                    self._answer(text)
-                except KeyboardInterrupt:  # a second one, while the first was being seen to
-                    self.dialogue.screen.view.quiet()
+            try:
+                self._obey(text)
+            except KeyboardInterrupt:  # in a command, or a second one while the first was being seen to
+                self.dialogue.screen.view.quiet()
+
+    def _obey(self, text: str) -> None:
+        if _COMMAND.match(text):
+            run_command(self.dialogue, text)
+        elif text:
+            self._answer(text)
 
     def _answer(self, text: str) -> None:
         screen, asker = self.dialogue.screen, self.dialogue.asker

@@ -13,6 +13,7 @@ from nanocode.agent.policy import MODES
 from nanocode.agent.session import Responder, Session
 from nanocode.agent.terminal_asking import Asker
 from nanocode.agent.terminal_drawing import Screen
+from nanocode.agent.terminal_text import visible
 from nanocode.conversation import Conversation, Message, to_json
 
 KEYS = """\
@@ -145,11 +146,15 @@ def _mode(dialogue: Dialogue, wanted: str) -> None:
 def _model(dialogue: Dialogue, wanted: str) -> None:
     """The conversation goes on with the other model, which then reads it from its beginning."""
     if wanted:
+        dialogue.screen.view.busy(f"loading {visible(wanted)}")
         try:
             dialogue.model = dialogue.models.load(wanted)
         except ModelUnavailable as error:
-            dialogue.screen.line(f"{error}; still {dialogue.model.name}", "red")
+            dialogue.screen.view.quiet()  # before the line, or it would be drawn over
+            dialogue.screen.line(f"{error} (still {dialogue.model.name})", "red")
             return
+        finally:
+            dialogue.screen.view.quiet()
         dialogue.session.responder = dialogue.model.responder
         dialogue.session.context = dialogue.model.window()
     names = [] if wanted else dialogue.models.names()

@@ -115,7 +115,7 @@ def test_the_mode_can_be_changed(dialogue: Dialogue) -> None:
 def test_the_model_can_be_switched_in_the_middle_of_a_conversation(dialogue: Dialogue) -> None:
     text = converse(dialogue, "/model", "change it", "/model nano@9", "/model other", "change it back", "/show")
     assert "model editor (released: editor, other)" in text
-    assert "no model is called nano@9; still editor" in text
+    assert "no model is called nano@9 (still editor)" in text
     shown = text.split("model other\n")[1]
     assert "other: edited a.py" in shown and "editor: edited a.py" in shown, "the conversation goes on"
 
