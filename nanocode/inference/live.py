@@ -40,7 +40,7 @@ class LiveDecoder:
         self._engine, self._clock = engine, clock
         self._cache: Cache | None = None
         self._held: list[int] = []  # the tokens in the cache's first slots
-        self._token_seconds: float | None = None
+        self._token_seconds = _CHUNK_SECONDS  # as the last chunk took them
         self._turn = 0
         self.computed_tokens = 0
         """Prompt tokens that had to be computed since this decoder was made; the others were in the cache."""
@@ -78,7 +78,7 @@ class LiveDecoder:
         while made < max_new_tokens and not np.asarray(newest.done)[0]:
             if turn != self._turn:
                 raise RuntimeError("this decoder has begun another reply: it holds one conversation at a time")
-            steps = min(self._chunk_tokens(), max_new_tokens - made)
+            steps = min(self._chunk_tokens() if made else 1, max_new_tokens - made)
             cache = self._engine.with_room(self._taken_cache(), len(prompt) + made + steps)
             started, unwritten = self._clock(), int(np.asarray(newest.last)[0])
             cache, newest, chunk = self._engine.decode(cache, newest, rows, how, steps, scored=True)
@@ -119,9 +119,7 @@ class LiveDecoder:
         return cache
 
     def _chunk_tokens(self) -> int:
-        """As many as a fraction of a second allows; one at first, when nothing is known yet."""
-        if self._token_seconds is None:
-            return 1
+        """As many as a fraction of a second allows. A reply begins with one, which nobody should wait for."""
         return max(1, min(CHUNK_TOKENS, int(_CHUNK_SECONDS / max(self._token_seconds, 1e-9))))
 
 

@@ -13,6 +13,7 @@ from nanocode.inference import decoding
 from nanocode.inference.engine import Engine
 from nanocode.inference.overflow import ContextOverflow
 from nanocode.inference.responder import ModelResponder
+from nanocode.inference.sampling import Sampling
 from nanocode.model.gpt import GPT
 from nanocode.tokenizer import Tokenizer
 
@@ -106,6 +107,29 @@ def test_the_rows_beside_a_row_do_not_change_it(shallow: Engine) -> None:
     assert shallow.generate(prompts[::-1], max_new_tokens=NEW) == alone[::-1]
     assert shallow.generate([prompts[1], prompt(80)], max_new_tokens=NEW)[0] == alone[1]
     assert len({tuple(row) for row in alone}) == 3
+
+
+def test_a_long_reply_outgrows_its_cache_unnoticed(tiny_model: MakeModel, tokenizer: Tokenizer) -> None:
+    """A draw depends on the position, so that a reply goes on from any of its tokens as it went."""
+    engine = Engine(tiny_model(depth=1, context_tokens=400), tokenizer)
+    (reply,) = engine.generate([prompt(5)], max_new_tokens=300, temperature=1.0, seed=1)
+    assert len(reply) > 200, "the reply fits into the first cache"
+    (rest,) = engine.generate([prompt(5) + reply[:-20]], max_new_tokens=20, temperature=1.0, seed=1)
+    assert rest == reply[-20:]
+
+
+def test_log_probabilities_come_with_the_same_tokens(shallow: Engine) -> None:
+    """Against those of a prompt that already ends with the reply; tests of the live decoder know the true values."""
+    prompts = [prompt(5), prompt(40)]
+    scored = shallow.generate_scored(prompts, max_new_tokens=NEW, sampling=Sampling(1.0, seed=3))
+    assert [one.ids for one in scored] == shallow.generate(prompts, max_new_tokens=NEW, temperature=1.0, seed=3)
+    for start, one in zip(prompts, scored, strict=True):
+        for at, value in enumerate(one.log_probabilities[: NEW - 1]):
+            assert value < 0
+            (again,) = shallow.generate_scored(
+                [start + one.ids[:at]], max_new_tokens=1, sampling=Sampling(1.0, seed=3), streams=[prompts.index(start)]
+            )
+            assert again.log_probabilities[0] == pytest.approx(value, abs=1e-4)
 
 
 def test_a_sampled_row_depends_on_its_stream_and_seed_alone(shallow: Engine) -> None:
