@@ -5,7 +5,7 @@ session keyring is inherited from whoever started the agent, and sockets of some
 network namespace. A set-user-id bit on a file in the workspace, made by a command, would be honoured outside.
 
 The filter is built here and installed by bubblewrap. Call numbers: the kernel's ``syscall_64.tbl`` and
-``asm-generic/unistd.h``; machine code of classic BPF: ``linux/filter.h``; the rule on mode bits is that of Nix's sandbox.
+``asm-generic/unistd.h``; classic BPF: ``linux/filter.h``; the rule on mode bits is that of Nix's sandbox.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def available_program() -> bytes | None:
 def program(machine: str) -> bytes | None:
     """The filter as the kernel takes it; None for a machine whose call numbers are not known here.
 
-    Refused calls fail with EPERM, sockets of other families with EAFNOSUPPORT, and calls of another architecture (32-bit
+    Refused calls fail with EPERM, sockets of other families with EAFNOSUPPORT, calls of another architecture (32-bit
     programs), whose numbers mean something else, with ENOSYS.
     """
     if machine not in MACHINES:
