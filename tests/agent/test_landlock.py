@@ -8,6 +8,8 @@ import pytest
 
 from nanocode.agent import landlock
 
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux; there it must work")
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

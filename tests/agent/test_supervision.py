@@ -2,12 +2,15 @@
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from nanocode.agent.supervision import NOT_COUNTED, Sums, descendants, resident_bytes
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux; there it must work")
 
 CHILDREN = 5
 
