@@ -114,7 +114,7 @@ def _work(source: Source, task: str | None, policy: Policy, setting: Setting) ->
         toolbox = Toolbox(setting.workspace, policy, shell(setting.unsafe), audit=audit)
         screen = Screen(console, toolbox)
         asker = Asker(partial(_ask, console), screen)
-        if sys.stdin.isatty() and not setting.as_json:
+        if sys.stdin.isatty() and sys.stdout.isatty() and not setting.as_json:
             toolbox.policy = replace(policy, confirm=asker)
         screen.view.busy(f"loading {source.first or 'the newest release'}")
         try:
@@ -127,7 +127,9 @@ def _work(source: Source, task: str | None, policy: Policy, setting: Setting) ->
 
         if task is None:
             _converse(Dialogue(screen, asker, model, switchable(source), make_session), setting)
-        elif not run_once(make_session(model), model, task, _listener(screen, model, setting)):
+            return
+        listener = _listener(screen, model, setting)
+        if not run_once(make_session(model), model, task, listener, lambda: asker.stopped):
             raise typer.Exit(1)
 
 

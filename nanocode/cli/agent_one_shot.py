@@ -96,8 +96,13 @@ def event_json(event: Event) -> dict[str, Any]:
             return {"type": "stopped", "reason": reason, "detail": detail}
 
 
-def run_once(session: Session, model: Model, task: str, listener: Listener) -> bool:
-    """Send ``task``; whether the model came to its own end. Ctrl-C ends the run as ``interrupted``."""
+def run_once(
+    session: Session, model: Model, task: str, listener: Listener, stopped: Callable[[], bool] = lambda: False
+) -> bool:
+    """Send ``task``; whether the model came to its own end.
+
+    Ctrl-C ends the run as ``interrupted``, at a question too: that is what ``stopped`` tells after each event.
+    """
     started, before = time.monotonic(), model.generated() or 0
     calls: list[CallFinished] = []
     reason, detail = INTERRUPTED, ""
@@ -109,6 +114,8 @@ def run_once(session: Session, model: Model, task: str, listener: Listener) -> b
                 calls.append(event)
             elif isinstance(event, Stopped):
                 reason, detail = event.reason, event.detail
+            if stopped():
+                raise KeyboardInterrupt
     except KeyboardInterrupt:
         detail = "Ctrl-C"
     except Exception as error:

@@ -32,6 +32,8 @@ def task(prompt: str | None, as_json: bool) -> str | None:
     parts = [part for part in ((prompt or "").strip(), piped) if part]
     if not parts and (prompt is not None or as_json or not sys.stdin.isatty()):
         raise typer.BadParameter("there is nothing to do: give -p PROMPT or pipe it in", param_hint="--prompt")
+    if not parts and not sys.stdout.isatty():
+        raise typer.BadParameter("a conversation needs a terminal to show it: give -p PROMPT", param_hint="--prompt")
     return "\n\n".join(parts) or None
 
 

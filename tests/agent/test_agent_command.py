@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -246,6 +247,14 @@ def test_rules_come_from_the_user_s_configuration(work: Path, tmp_path: Path, mo
     wrong = invoke(*arguments, "echo hi")
     assert wrong.exit_code == 2 and "must be a list" in " ".join(wrong.stderr.replace("│", " ").split())
     assert invoke(*arguments, "echo hi", "--rules", str(tmp_path / "absent.toml")).exit_code == 2
+
+
+def test_a_conversation_that_nobody_would_see_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, terminal in (("stdin", True), ("stdout", False)):
+        monkeypatch.setattr(sys, name, SimpleNamespace(isatty=lambda terminal=terminal: terminal))
+    with pytest.raises(typer.BadParameter, match="needs a terminal"):
+        agent_setup.task(None, False)
+    assert agent_setup.task("do it", False) == "do it"
 
 
 def test_a_standard_input_that_stays_open_is_explained() -> None:

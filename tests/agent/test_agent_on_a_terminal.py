@@ -203,3 +203,12 @@ def test_unsafe_shows_and_ctrl_d_leaves(terminal: Person) -> None:
     terminal.wait_for("UNSAFE ask>")
     terminal.type("\x04", end="")
     assert terminal.process.wait(20) == 0
+
+
+@pytest.mark.parametrize("terminal", [("xterm", "-p", "make it")], indirect=True)
+def test_ctrl_c_at_a_question_ends_a_one_shot(terminal: Person) -> None:
+    terminal.wait_for("allow Edit?")
+    terminal.type("\x03", end="")
+    terminal.wait_for("the user said no")
+    terminal.wait_for("stopped; what was edited stays")
+    assert terminal.process.wait(20) == 1
