@@ -22,7 +22,7 @@ from nanocode.tokenizer import Tokenizer
 ToolSpecs = Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]
 """A tool's name -> the arguments that a call must have, and those that it may have."""
 
-_MOST_STATES = 65_536
+_MOST_STATES = 1 << 15
 _ORDINARY = -1  # stands for every ordinary token that a state does not name
 
 
@@ -58,15 +58,15 @@ class _Automaton:
     tokenizer: Tokenizer
     tools: ToolSpecs
     edges: list[dict[int, int]] = field(default_factory=list)
+    closed: int = field(init=False)  # the state behind a call
     _keys: dict[tuple[str, frozenset[str]], int] = field(default_factory=dict)
     _values: dict[tuple[str, frozenset[str]], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         special = self.tokenizer.special
-        text, over, closed = self._state(), self._state(), self._state()
-        self.closed = closed
+        text, over, self.closed = self._state(), self._state(), self._state()
         self.edges[text] = {_ORDINARY: text, special["<|assistant_end|>"]: over}
-        self.edges[over] = self.edges[closed] = {special["<|assistant_end|>"]: over}
+        self.edges[over] = self.edges[self.closed] = {special["<|assistant_end|>"]: over}
         if self.tools:
             names = self._state()
             self.edges[text][special["<|tool_call_start|>"]] = names
