@@ -10,7 +10,7 @@ from artifacts.export.lineage import Lineage, Part
 from nanocode.constitution.prompts import PARTS, RULES_MODEL
 
 MODELS = ("model", "release")
-DATA = ("shards", "conversations", "pairs", "instructions")
+DATA = ("shards", "conversations", "pairs", "instructions", "restyled")
 _RATE = {"rate", "low", "high", "n"}
 _ROWS = {
     "shards": lambda metrics: metrics.get("kept", {}).get("documents"),
@@ -20,6 +20,7 @@ _ROWS = {
     "pairs": lambda metrics: metrics.get("pairs"),
     "instructions": lambda metrics: metrics.get("kept"),
     "rollouts": lambda metrics: metrics.get("tasks"),
+    "restyled": lambda metrics: sum(metrics.get("conversations", {}).values()) or metrics.get("pairs"),
     "log_probs": lambda metrics: metrics.get("pairs"),
 }
 
@@ -31,8 +32,9 @@ def rows(part: Part) -> int | None:
 
 
 def licences(part: Part) -> list[str]:
-    """The licences of what an artifact of shards or of converted instructions kept."""
-    return sorted(part.metrics.get("licences", {})) if part.record.kind in ("shards", "instructions") else []
+    """The licences of what an artifact of shards or of instructions, converted or restyled, kept."""
+    licensed = ("shards", "instructions", "restyled")
+    return sorted(part.metrics.get("licences", {})) if part.record.kind in licensed else []
 
 
 def teachers(lineage: Lineage) -> dict[str, str]:
@@ -159,7 +161,7 @@ def meaning(lineage: Lineage) -> Meaning:
     def facts(part: Part) -> Mapping[str, str]:
         count = rows(part)
         told = {} if count is None else {"rows": str(count)}
-        if part.record.kind in ("conversations", "pairs", "rollouts") and teaching:
+        if part.record.kind in ("conversations", "pairs", "rollouts", "restyled") and teaching:
             told["taught_by"] = "rules, not a language model" if len(rules) == len(teaching) else str(teaching)
         return told
 
