@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import typer
 
 from nanocode.agent.context import ContextWindow
-from nanocode.agent.session import Responder
 from nanocode.agent.terminal_commands import Model, Models, ModelUnavailable
 from nanocode.agent.tools import TOOLS
 from nanocode.cli.context import open_repository
 from nanocode.cli.errors import one_line
-from nanocode.conversation import Message, render
+from nanocode.conversation import render
 from nanocode.inference.sampling import Sampling
 
 if TYPE_CHECKING:
     from nanocode.cli.model_loading import LoadedModel
-    from nanocode.inference.engine import Engine
 
 # As models are evaluated; the engine cuts a reply at the end of the context whatever this says.
 LEAST_REPLY_TOKENS = 96
@@ -70,10 +66,11 @@ class Releases:
         loaded = _loaded(name, self.request.store)
 
         from nanocode.inference.grammar import ToolGrammar
+        from nanocode.inference.responder import ModelResponder
 
         tokenizer, size = loaded.engine.tokenizer, loaded.engine.context_tokens
         tools = {spec.name: (spec.required, spec.optional) for spec in TOOLS.values()}
-        responder, generated = _metered(
+        responder = ModelResponder(
             loaded.engine,
             max_new_tokens=max(LEAST_REPLY_TOKENS, size - ContextWindow.of_model(tokenizer, size).limit_tokens),
             sampling=self.request.sampling,
@@ -85,7 +82,7 @@ class Releases:
             window=lambda: ContextWindow.of_model(tokenizer, size),
             context_tokens=size,
             count=lambda conversation: len(render(conversation, tokenizer).ids) if conversation else 0,
-            generated=generated,
+            generated=lambda: responder.generated_tokens,
         )
 
     def names(self) -> list[str]:
@@ -155,53 +152,16 @@ def _key(variable: str | None, environment: Mapping[str, str]) -> str | None:
 
 
 def _loaded(name: str | None, store: str | None) -> LoadedModel:
-    from nanocode.cli.model_loading import find_model, load_named
+    from nanocode.cli.model_loading import load_named
     from nanocode.model.weights import ModelError
     from nanocode.tokenizer import TokenizerError
 
     try:
         return load_named(name, store)
-    except (ModelError, TokenizerError) as error:
-        folder = find_model(name, store).folder
-        why = _of_another_version(folder) or f"{error}: take the model from its store again"
-        raise ModelUnavailable(why) from error
-
-
-def _of_another_version(folder: Path) -> str | None:
-    """What in a model's description this version of the project does not share, with the cure."""
-    from nanocode.config import ModelConfig
-
-    try:
-        told = set(json.loads((folder / "model.json").read_text(encoding="utf-8"))["model"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    needed = {name for name, field in ModelConfig.model_fields.items() if field.is_required()}
-    differing = sorted((told - set(ModelConfig.model_fields)) | (needed - told))
-    if not differing:
-        return None
-    return (
-        f"{folder} is a model of another version (model.json and this version differ in {', '.join(differing)}): "
-        "use the nanocode that trained it, or train it again"
-    )
-
-
-def _metered(engine: Engine, **options: Any) -> tuple[Responder, Callable[[], int]]:
-    """A `ModelResponder`, and how many tokens it has generated so far, those of tool calls and the last one included.
-
-    The class is made here because its base needs JAX, which no module of the command line loads by being imported.
-    """
-    from nanocode.inference.responder import ModelResponder
-
-    class Metered(ModelResponder):
-        generated = 0
-
-        def _ids(self, conversation: Sequence[Message]) -> Iterator[int]:
-            for token in super()._ids(conversation):
-                self.generated += 1
-                yield token
-
-    responder = Metered(engine, **options)
-    return responder, lambda: responder.generated
+    except ModelError as error:
+        raise ModelUnavailable(str(error)) from error
+    except TokenizerError as error:
+        raise ModelUnavailable(f"{error}: take the model from its store again") from error
 
 
 def switchable(source: Source) -> Models:

@@ -30,6 +30,8 @@ class ModelResponder:
     ) -> None:
         self._decoder, self._tokenizer = LiveDecoder(engine), engine.tokenizer
         self._max_new_tokens, self._sampling, self._grammar = max_new_tokens, sampling or Sampling(), grammar
+        self.generated_tokens = 0
+        """Since this responder was made, those of tool calls and the ends of replies included."""
 
     def respond(self, conversation: Sequence[Message]) -> Message:
         """The next assistant message. Raises ContextOverflow, or ConversationError when the output is no message."""
@@ -49,6 +51,7 @@ class ModelResponder:
         for sampled in self._decoder.stream(
             prompt, max_new_tokens=self._max_new_tokens, sampling=self._sampling, grammar=self._grammar
         ):
+            self.generated_tokens += 1
             yield sampled.id
 
 

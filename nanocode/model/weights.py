@@ -35,14 +35,17 @@ def save_model(model: GPT, folder: Path) -> None:
 
 
 def load_model(folder: Path) -> GPT:
-    """Read what `save_model` wrote. Raises ModelError when a file is missing, damaged or of another shape."""
+    """Read what `save_model` wrote. Raises ModelError when a file is missing, damaged, of another shape or version."""
     try:
         description = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-        config, vocab_size = _config(description["model"]), int(description["vocab_size"])
+        config, vocab_size = _config(description["model"], folder), int(description["vocab_size"])
         arrays = load_file(folder / "model.safetensors")
         model = nnx.eval_shape(lambda: GPT(config, vocab_size, nnx.Rngs(0)))
+    except ModelError:
+        raise
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise ModelError(f"{folder} is not a model folder: {' '.join(str(error).split())}") from error
+        fault = " ".join(str(error).split())
+        raise ModelError(f"{folder} is not a whole model ({fault}): take it from its store again") from error
     graph, state = nnx.split(model)
     expected = _dotted(nnx.to_pure_dict(state))
     found = {name: (array.shape, array.dtype) for name, array in arrays.items()}
@@ -52,12 +55,19 @@ def load_model(folder: Path) -> GPT:
     return nnx.merge(graph, state)
 
 
-def _config(values: dict[str, Any]) -> ModelConfig:
+def _config(values: dict[str, Any], folder: Path) -> ModelConfig:
     """Nothing is taken from defaults, which may not be those under which the model was trained."""
-    config = ModelConfig.model_validate(values)
-    absent = sorted(set(config.identity()) - set(values))
-    if absent:
-        raise ValueError(f"model.json does not say {', '.join(absent)}: it is of an earlier version, train it again")
+    fields, told = ModelConfig.model_fields, set(values)
+    needed = {name for name, field in fields.items() if field.is_required()}
+    differing = (told - set(fields)) | (needed - told)
+    if not differing:
+        config = ModelConfig.model_validate(values)
+        differing = set(config.identity()) - told
+    if differing:
+        raise ModelError(
+            f"{folder} is a model of another version (model.json and this version differ in "
+            f"{', '.join(sorted(differing))}): use the nanocode that trained it, or train it again"
+        )
     return config
 
 

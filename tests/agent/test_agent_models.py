@@ -84,10 +84,10 @@ def test_a_folder_becomes_a_model_that_counts_what_it_says(
             lambda folder: (folder / "tokenizer.json").unlink(),
             "no tokenizer at .*: take the model from its",
         ),
-        (lambda folder: (folder / "model.safetensors").write_bytes(b"x"), "is not a model folder: .*from its store"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"x"), "is not a whole model .*from its store"),
         (lambda folder: told(folder, gates=3), "of another version .* differ in gates\\): use the nanocode that"),
         (lambda folder: told(folder, depth=None), "of another version .* differ in depth\\).* or train it again"),
-        (lambda folder: (folder / "model.json").write_text("{"), "is not a model folder"),
+        (lambda folder: (folder / "model.json").write_text("{"), "is not a whole model"),
     ],
 )
 def test_a_useless_model_is_one_line_with_the_cure(

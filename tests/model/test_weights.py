@@ -69,7 +69,7 @@ def test_names_in_the_file_say_where_a_weight_belongs(saved: Path) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_a_missing_file_is_named(saved: Path, name: str) -> None:
     (saved / name).unlink()
-    with pytest.raises(ModelError, match=f"{saved} is not a model folder"):
+    with pytest.raises(ModelError, match=f"{saved} is not a whole model"):
         load_model(saved)
 
 
@@ -77,7 +77,7 @@ def test_a_missing_file_is_named(saved: Path, name: str) -> None:
 @pytest.mark.parametrize("keep", [0, 20])
 def test_a_torn_file_is_refused(saved: Path, name: str, keep: int) -> None:
     (saved / name).write_bytes((saved / name).read_bytes()[:keep])
-    with pytest.raises(ModelError, match=f"{saved} is not a model folder"):
+    with pytest.raises(ModelError, match=f"{saved} is not a whole model"):
         load_model(saved)
 
 
@@ -147,7 +147,7 @@ def test_a_description_that_leaves_a_switch_out_is_refused(saved: Path) -> None:
     description = json.loads((saved / "model.json").read_text())
     del description["model"]["window_pattern"]
     (saved / "model.json").write_text(json.dumps(description))
-    with pytest.raises(ModelError, match=r"does not say window_pattern.*train it again"):
+    with pytest.raises(ModelError, match=r"differ in window_pattern.*train it again"):
         load_model(saved)
 
 
