@@ -206,6 +206,12 @@ def grown(cache: Cache, *, slots: int) -> Cache:
     return jax.tree.map(lambda array: _roomy(array, slots), cache)
 
 
+@partial(jax.jit, static_argnames=("rows",))
+def repeated(cache: Cache, *, rows: int) -> Cache:
+    """The cache of one row for many."""
+    return jax.tree.map(lambda array: jnp.tile(array, (rows, 1, 1)), cache)
+
+
 def _through(
     model: GPT,
     ids: jax.Array,

@@ -25,6 +25,7 @@ from nanocode.inference.decoding import (
     decode,
     grown,
     prefill,
+    repeated,
     weights_of,
 )
 from nanocode.inference.overflow import ContextOverflow
@@ -151,9 +152,7 @@ class Engine:
         """What is added to prompts (B, P), chunk by chunk, until every row is done."""
         tokens = ids.shape[1]
         rows, newest = begin(ids, lengths, tokens, seed, streams)
-        cache = prefill(
-            self.architecture, self.weights, ids, slots=cache_slots(tokens + min(max_new_tokens, _AHEAD_TOKENS))
-        )
+        cache = self._prefilled(ids, lengths, cache_slots(tokens + min(max_new_tokens, _AHEAD_TOKENS)))
         for made in range(0, max_new_tokens, CHUNK_TOKENS):
             steps = min(CHUNK_TOKENS, max_new_tokens - made)
             cache = self.with_room(cache, tokens + made + steps)
@@ -161,6 +160,13 @@ class Engine:
             yield chunk
             if np.asarray(newest.done).all():
                 return
+
+    def _prefilled(self, ids: np.ndarray, lengths: np.ndarray, slots: int) -> Cache:
+        """The cache of prompts (B, P); many replies to one prompt take the time of one."""
+        prompts = ids[lengths > 0]
+        if len(ids) == 1 or (prompts != prompts[0]).any():
+            return prefill(self.architecture, self.weights, ids, slots=slots)
+        return repeated(prefill(self.architecture, self.weights, prompts[:1], slots=slots), rows=len(ids))
 
     def empty_cache(self, slots: int) -> Cache:
         """Of one conversation."""

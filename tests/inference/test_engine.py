@@ -132,6 +132,18 @@ def test_log_probabilities_come_with_the_same_tokens(shallow: Engine) -> None:
             assert again.log_probabilities[0] == pytest.approx(value, abs=1e-4)
 
 
+def test_many_replies_to_one_prompt_are_those_of_the_prompt_alone(tiny_model: MakeModel, tokenizer: Tokenizer) -> None:
+    engine = Engine(tiny_model(depth=1, heads=4, kv_heads=2), tokenizer)
+    together = engine.generate([prompt(40)] * 3, max_new_tokens=NEW, temperature=1.0, streams=[5, 6, 7])
+    apart = [engine.generate([prompt(40)], max_new_tokens=NEW, temperature=1.0, streams=[row])[0] for row in (5, 6, 7)]
+    beside_another = engine.generate(
+        [prompt(40), prompt(40), prompt(40, 1)], max_new_tokens=NEW, temperature=1.0, streams=[5, 6, 7]
+    )
+    assert together == apart
+    assert beside_another[:2] == together[:2]
+    assert beside_another[2] != together[2]
+
+
 def test_a_sampled_row_depends_on_its_stream_and_seed_alone(shallow: Engine) -> None:
     prompts, streams = [prompt(5), prompt(40), prompt(23)], [7, 2, 9]
 
