@@ -18,15 +18,15 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-SHAPE = {"depth": 4, "width": 256, "heads": 4, "vocab": 8_192, "context": 512, "prompt": 128, "new": 256}
+from beside import ROOT, SHAPE, own_model, parser_with_peer, run_program
+
+REPLY = {"prompt": 128, "new": 256}  # tokens
 BATCHES = (1, 8)
 READ_BYTES = 1 << 28  # of the array whose reading is timed: far more than any cache holds
 READ_ROUNDS = 5
@@ -34,7 +34,7 @@ READ_ROUNDS = 5
 
 def main() -> None:
     arguments = _arguments()
-    settings = SHAPE | {"repeats": arguments.repeats, "batches": BATCHES, "threads": os.cpu_count()}
+    settings = SHAPE | REPLY | {"repeats": arguments.repeats, "batches": BATCHES, "threads": os.cpu_count()}
     if arguments.own:
         print(json.dumps(own_decoding(settings, arguments.own)))  # noqa: T201
         return
@@ -44,10 +44,10 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             own = [sys.executable, __file__, "--repeats", str(arguments.repeats), "--own", folder]
             for name, command in {"nanocode cold": own, "nanocode": own}.items():
-                runs[name].append(_run(command, None))
+                runs[name].append(run_program(command, None))
         if arguments.peer:
             peer = [str(arguments.peer_python), str(ROOT / "benchmarks" / "nanochat_decode.py"), json.dumps(settings)]
-            runs.setdefault("nanochat", []).append(_run(peer, arguments.peer))
+            runs.setdefault("nanochat", []).append(run_program(peer, arguments.peer))
         print(json.dumps({name: results[-1]["rows"] for name, results in runs.items() if results}))  # noqa: T201
     print(json.dumps(summary(settings, runs) | {"load": [load_before, os.getloadavg()[0]]}))  # noqa: T201
 
@@ -142,21 +142,11 @@ def read_bandwidth(threads: int) -> float:
 
 def _random_model(settings: dict[str, Any]) -> Any:
     """Random in every parameter: a fresh model says the same token for ever, and its output matrices are zero."""
+    model = own_model(settings)
     import jax
     from flax import nnx
 
-    from nanocode.config import ModelConfig
-    from nanocode.model.gpt import GPT
-
-    config = ModelConfig(
-        depth=settings["depth"],
-        width=settings["width"],
-        heads=settings["heads"],
-        context_tokens=settings["context"],
-        window_pattern="L",
-        dtype="float32",
-    )
-    graph, state = nnx.split(GPT(config, settings["vocab"], nnx.Rngs(0)))
+    graph, state = nnx.split(model)
     keys = iter(jax.random.split(jax.random.key(1), len(jax.tree.leaves(state))))
     state = jax.tree.map(lambda leaf: leaf + 0.02 * jax.random.normal(next(keys), leaf.shape), state)
     return nnx.merge(graph, state)
@@ -204,21 +194,8 @@ def _spread(values: list[float]) -> dict[str, float]:
     return {"median": statistics.median(values), "low": min(values), "high": max(values), "n": len(values)}
 
 
-def _run(command: list[str], peer: Path | None) -> dict[str, Any]:
-    """The JSON line that a program prints last. Huge pages as the flow sets them, for either."""
-    environment = os.environ | {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-    if peer:
-        environment["PYTHONPATH"] = str(peer.resolve())
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{command[1]} failed: {done.stderr.strip().splitlines()[-1]}")
-    return dict(json.loads(done.stdout.strip().splitlines()[-1]))
-
-
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer", type=Path, help="checkout of karpathy/nanochat")
-    parser.add_argument("--peer-python", type=Path, default=Path(sys.executable), help="an interpreter with torch")
+    parser = parser_with_peer(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=3, help="timed replies of each process and batch")
     parser.add_argument("--own", type=Path, help=argparse.SUPPRESS)

@@ -16,7 +16,6 @@ import json
 import math
 import os
 import statistics
-import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -24,8 +23,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-SHAPE = {"depth": 4, "width": 256, "heads": 4, "vocab": 8_192, "context": 512, "rows": 8}
+from beside import ROOT, SHAPE, own_model, parser_with_peer, run_program
+
+ROWS = 8
 HELD_OUT_ROWS = 64
 EVALUATIONS = 6  # a run
 
@@ -39,7 +39,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         data = prepare(Path(name), 2 * arguments.steps)  # room for a run of twice as many steps
         runs = [one_seed(seed, arguments, data) for seed in range(arguments.seeds)]
-    document = summary(runs) | {"settings": SHAPE | {"steps": arguments.steps}, "threads": os.cpu_count()}
+    document = summary(runs) | {"settings": SHAPE | {"rows": ROWS, "steps": arguments.steps}, "threads": os.cpu_count()}
     print(json.dumps(document | {"load": [load_before, os.getloadavg()[0]]}))  # noqa: T201
 
 
@@ -50,7 +50,7 @@ def prepare(folder: Path, steps: int) -> dict[str, Any]:
 
     from nanocode.tokenizer import Tokenizer
 
-    needed, row_tokens = steps * SHAPE["rows"] + HELD_OUT_ROWS, SHAPE["context"] + 1
+    needed, row_tokens = steps * ROWS + HELD_OUT_ROWS, SHAPE["context"] + 1
     paths = sorted(Path(sysconfig.get_path("stdlib")).rglob("*.py"))
     np.random.default_rng(0).shuffle(paths)  # type: ignore[arg-type]
     texts = [text for path in paths if (text := path.read_text(encoding="utf-8", errors="ignore"))]
@@ -76,11 +76,11 @@ def one_seed(seed: int, arguments: argparse.Namespace, data: dict[str, Any]) -> 
 
     def settings(steps: int) -> str:
         every = max(1, math.ceil(steps / EVALUATIONS))
-        own = {"seed": seed, "steps": steps, "every": every, "threads": os.cpu_count()}
+        own = {"rows": ROWS, "seed": seed, "steps": steps, "every": every, "threads": os.cpu_count()}
         return json.dumps(SHAPE | own | {name: data[name] for name in ("train", "held_out")})
 
     def curve(name: str, command: list[str]) -> list[dict[str, float]]:
-        points = _run(command, arguments.peer)["curve"]
+        points = run_program(command, arguments.peer)["curve"]
         for point in points:
             point["bits_per_byte"] = point.pop("loss") / math.log(2) / data["bytes_per_token"]
         last = points[-1]
@@ -106,28 +106,17 @@ def one_seed(seed: int, arguments: argparse.Namespace, data: dict[str, Any]) -> 
 
 def own_curve(settings: dict[str, Any]) -> list[dict[str, float]]:
     """Our model under nanochat's recipe, as `benchmarks/nanochat_learning.py` trains nanochat's."""
-    sys.path.insert(0, str(ROOT))
+    model = own_model(settings, settings["seed"])
     import jax
     import numpy as np
-    from flax import nnx
 
-    from nanocode.config import ModelConfig, OptimizerConfig
-    from nanocode.model.gpt import GPT
+    from nanocode.config import OptimizerConfig
     from nanocode.model.parameters import with_parameters
     from nanocode.training.compiled import compiled_before_use
     from nanocode.training.losses import Batch, language_model_loss
     from nanocode.training.optimizer import build_optimizer
     from nanocode.training.step import initial_state, make_step
 
-    config = ModelConfig(
-        depth=settings["depth"],
-        width=settings["width"],
-        heads=settings["heads"],
-        context_tokens=settings["context"],
-        window_pattern="L",
-        dtype="float32",
-    )
-    model = GPT(config, settings["vocab"], nnx.Rngs(settings["seed"]))
     recipe = OptimizerConfig(recipe="nanochat", muon_bfloat16=False, muon_weight_decay=0.28)
     optimizer = build_optimizer(recipe, settings["steps"])
     step = compiled_before_use(make_step(model, lambda own, batch: (language_model_loss(own, batch), {}), optimizer))
@@ -164,21 +153,8 @@ def summary(runs: list[dict[str, list[dict[str, float]]]]) -> dict[str, Any]:
     return document
 
 
-def _run(command: list[str], peer: Path | None) -> dict[str, Any]:
-    """The JSON line that a program prints last. Huge pages as the flow sets them, for either."""
-    environment = os.environ | {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-    if peer:
-        environment["PYTHONPATH"] = str(peer.resolve())
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{command[1]} failed: {done.stderr.strip().splitlines()[-1]}")
-    return dict(json.loads(done.stdout.strip().splitlines()[-1]))
-
-
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer", type=Path, help="checkout of karpathy/nanochat")
-    parser.add_argument("--peer-python", type=Path, default=Path(sys.executable), help="an interpreter with torch")
+    parser = parser_with_peer(__doc__)
     parser.add_argument("--steps", type=int, default=150, help="of nanochat, and of ours at equal tokens")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--own", help=argparse.SUPPRESS)

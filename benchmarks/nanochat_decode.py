@@ -23,7 +23,7 @@ sys.modules["nanochat.checkpoint_manager"].load_model = None  # type: ignore[att
 
 import torch  # noqa: E402
 from nanochat.engine import Engine  # noqa: E402
-from nanochat.gpt import GPT, GPTConfig  # noqa: E402
+from nanochat_model import build  # noqa: E402
 
 
 class _Ids:
@@ -37,21 +37,7 @@ class _Ids:
 
 
 def main() -> None:
-    torch.set_num_threads(SETTINGS["threads"])
-    torch.manual_seed(0)
-    config = GPTConfig(
-        sequence_len=SETTINGS["context"],
-        vocab_size=SETTINGS["vocab"],
-        n_layer=SETTINGS["depth"],
-        n_head=SETTINGS["heads"],
-        n_kv_head=SETTINGS["heads"],
-        n_embd=SETTINGS["width"],
-        window_pattern="L",
-    )
-    with torch.device("meta"):
-        model = GPT(config)
-    model.to_empty(device="cpu")
-    model.init_weights()
+    model = build(SETTINGS)
     model.eval()
     engine = Engine(model, _Ids())
     prompt = torch.randint(0, SETTINGS["vocab"], (SETTINGS["prompt"],)).tolist()

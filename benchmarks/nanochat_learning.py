@@ -20,7 +20,7 @@ os.environ["NANOCHAT_DTYPE"] = "float32"
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from nanochat.gpt import GPT, GPTConfig  # noqa: E402
+from nanochat_model import build  # noqa: E402
 
 # The values of nanochat's scripts/base_train.py at 92d63d4.
 RATES = {"unembedding_lr": 0.008, "embedding_lr": 0.3, "scalar_lr": 0.5, "matrix_lr": 0.02, "weight_decay": 0.28}
@@ -29,11 +29,9 @@ MOMENTUM_START, MOMENTUM, MOMENTUM_END, MOMENTUM_WARMUP_STEPS = 0.85, 0.97, 0.90
 
 
 def main() -> None:
-    torch.set_num_threads(SETTINGS["threads"])
-    torch.manual_seed(SETTINGS["seed"])
     rows = torch.from_numpy(np.load(SETTINGS["train"]).astype(np.int64))
     held_out = torch.from_numpy(np.load(SETTINGS["held_out"]).astype(np.int64))
-    model = build()
+    model = build(SETTINGS, SETTINGS["seed"])
     optimizer = model.setup_optimizer(**RATES)
     compiled = torch.compile(model, dynamic=False)
     seconds, curve = 0.0, []
@@ -47,23 +45,6 @@ def main() -> None:
         if (step + 1) % SETTINGS["every"] == 0 or step + 1 == SETTINGS["steps"]:
             curve.append({"step": step + 1, "seconds": seconds, "loss": held_out_loss(compiled, held_out)})
     print(json.dumps({"curve": curve}))  # noqa: T201
-
-
-def build() -> GPT:
-    config = GPTConfig(
-        sequence_len=SETTINGS["context"],
-        vocab_size=SETTINGS["vocab"],
-        n_layer=SETTINGS["depth"],
-        n_head=SETTINGS["heads"],
-        n_kv_head=SETTINGS["heads"],
-        n_embd=SETTINGS["width"],
-        window_pattern="L",
-    )
-    with torch.device("meta"):
-        model = GPT(config)
-    model.to_empty(device="cpu")
-    model.init_weights()
-    return model
 
 
 def batches(rows: torch.Tensor, size: int) -> Iterator[torch.Tensor]:

@@ -19,25 +19,11 @@ os.environ["NANOCHAT_DTYPE"] = SETTINGS["dtype"]
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from nanochat.gpt import GPT, GPTConfig  # noqa: E402
+from nanochat_model import build  # noqa: E402
 
 
 def main() -> None:
-    torch.set_num_threads(SETTINGS["threads"])
-    torch.manual_seed(0)
-    config = GPTConfig(
-        sequence_len=SETTINGS["context"],
-        vocab_size=SETTINGS["vocab"],
-        n_layer=SETTINGS["depth"],
-        n_head=SETTINGS["heads"],
-        n_kv_head=SETTINGS["heads"],
-        n_embd=SETTINGS["width"],
-        window_pattern="L",
-    )
-    with torch.device("meta"):
-        model = GPT(config)
-    model.to_empty(device="cpu")
-    model.init_weights()
+    model = build(SETTINGS)
     optimizer = model.setup_optimizer()
     if SETTINGS["compiled"]:
         model = torch.compile(model, dynamic=False)

@@ -16,14 +16,13 @@ import json
 import os
 import resource
 import statistics
-import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-SHAPE = {"depth": 4, "width": 256, "heads": 4, "vocab": 8_192, "context": 512, "rows": 8}
+from beside import ROOT, SHAPE, own_model, parser_with_peer, run_program
+
+ROWS = 8
 PEERS = {
     "nanochat float32 compiled": {"dtype": "float32", "compiled": True},
     "nanochat float32": {"dtype": "float32", "compiled": False},
@@ -34,7 +33,7 @@ REFERENCE = "nanochat float32 compiled"
 
 def main() -> None:
     arguments = _arguments()
-    settings = SHAPE | {"steps": arguments.steps, "threads": os.cpu_count()}
+    settings = SHAPE | {"rows": ROWS, "steps": arguments.steps, "threads": os.cpu_count()}
     if arguments.own_step:
         print(json.dumps(own_step(settings)))  # noqa: T201
         return
@@ -46,34 +45,23 @@ def main() -> None:
     load_before, runs = os.getloadavg()[0], {name: [] for name in commands}
     for _ in range(arguments.rounds):
         for name, command in commands.items():
-            runs[name].append(_run(command, arguments.peer))
+            runs[name].append(run_program(command, arguments.peer))
             print(f"{name}: {_tokens(settings) / statistics.median(runs[name][-1]['step_seconds']):,.0f} tokens/s")  # noqa: T201
     print(json.dumps(summary(settings, runs) | {"load": [load_before, os.getloadavg()[0]]}))  # noqa: T201
 
 
 def own_step(settings: dict[str, Any]) -> dict[str, Any]:
     """Our train step with nanochat's model and optimizer, as `benchmarks/nanochat_step.py` measures nanochat's."""
-    sys.path.insert(0, str(ROOT))
+    model = own_model(settings)
     import numpy as np
-    from flax import nnx
 
-    from nanocode.config import ModelConfig, OptimizerConfig
-    from nanocode.model.gpt import GPT
+    from nanocode.config import OptimizerConfig
     from nanocode.training.compiled import compiled_before_use
     from nanocode.training.hardware import measured_flops
     from nanocode.training.losses import Batch, language_model_loss
     from nanocode.training.optimizer import build_optimizer
     from nanocode.training.step import initial_state, make_step
 
-    config = ModelConfig(
-        depth=settings["depth"],
-        width=settings["width"],
-        heads=settings["heads"],
-        context_tokens=settings["context"],
-        window_pattern="L",
-        dtype="float32",
-    )
-    model = GPT(config, settings["vocab"], nnx.Rngs(0))
     optimizer = build_optimizer(OptimizerConfig(recipe="nanochat", muon_bfloat16=False), 10_000)
     step = compiled_before_use(make_step(model, lambda own, batch: (language_model_loss(own, batch), {}), optimizer))
     state, seconds, losses = initial_state(model, optimizer), [], []
@@ -115,21 +103,8 @@ def _tokens(settings: dict[str, Any]) -> int:
     return int(settings["rows"] * settings["context"])
 
 
-def _run(command: list[str], peer: Path | None) -> dict[str, Any]:
-    """The JSON line that a program prints last. Huge pages as the flow sets them, for either."""
-    environment = os.environ | {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-    if peer:
-        environment["PYTHONPATH"] = str(peer.resolve())
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{command[1]} failed: {done.stderr.strip().splitlines()[-1]}")
-    return dict(json.loads(done.stdout.strip().splitlines()[-1]))
-
-
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer", type=Path, help="checkout of karpathy/nanochat")
-    parser.add_argument("--peer-python", type=Path, default=Path(sys.executable), help="an interpreter with torch")
+    parser = parser_with_peer(__doc__)
     parser.add_argument("--also", action="append", default=[], choices=[name for name in PEERS if name != REFERENCE])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=15, help="timed steps of each process")
