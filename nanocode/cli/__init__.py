@@ -31,6 +31,7 @@ LazyGroup.lazy_commands = {
     "store": module_command("nanocode.cli.store:app"),
     "data": module_command("nanocode.cli.data:app"),
     "agent": module_command("nanocode.cli.agent:agent"),
+    "audit": module_command("nanocode.cli.audit:audit"),
     "chat": module_command("nanocode.cli.chat:chat"),
     "serve": module_command("nanocode.cli.serve:serve"),
     "eval": module_command("nanocode.cli.evaluate:evaluate"),
