@@ -58,6 +58,12 @@ WHERE_IS_THE_CURSOR = "\x1b[6n"
 ESCAPES = re.compile(r"\x1b(?:\[[0-9;?<>=]*[a-zA-Z]|\][^\x07]*\x07|[()=>].?|.)")
 
 
+def sit_down() -> None:
+    """Take the terminal at descriptor 0, and hear Ctrl-C even where the tests were started by what ignores it."""
+    os.close(os.open(os.ttyname(0), os.O_RDWR))
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Person:
     """Types into a terminal and waits for what appears on it."""
 
@@ -77,7 +83,7 @@ class Person:
             stderr=screen,
             env=environment,
             start_new_session=True,
-            preexec_fn=lambda: os.close(os.open(os.ttyname(0), os.O_RDWR)),
+            preexec_fn=sit_down,
         )
         os.close(screen)
         self.raw = self.seen = ""
