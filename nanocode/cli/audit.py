@@ -20,9 +20,7 @@ _SHOWN_CHARACTERS = 60
 
 
 def audit(
-    log: Annotated[
-        Path, typer.Argument(help="A session's log, as `nanocode agent` keeps them.")
-    ],
+    log: Annotated[Path, typer.Argument(help="A session's log, as `nanocode agent` keeps them.")],
     json_output: Annotated[bool, typer.Option("--json", help="Print the verified lines as they are.")] = False,
 ) -> None:
     """Verify the hash chain of an agent's log and list its calls; exit code 1 names the first line that is wrong."""

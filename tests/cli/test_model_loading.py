@@ -68,7 +68,7 @@ def test_a_model_of_an_earlier_version_is_refused(folder: Path) -> None:
     description = json.loads((folder / "model.json").read_text())
     del description["model"]["mlp_ratio"]
     (folder / "model.json").write_text(json.dumps(description))
-    with pytest.raises(ModelError, match="of another version .* differ in mlp_ratio"):
+    with pytest.raises(ModelError, match=r"of another version .* differ in mlp_ratio"):
         load_named(str(folder), None)
 
 
