@@ -5,7 +5,7 @@
 Both read the same rows in the same order: this interpreter's standard library, cut by one tokenizer of 8,192. Depth 4,
 width 256, 4 heads, context 512, 8 rows a step, float32, nanochat's recipe on either side. For each seed nanochat trains
 ``--steps``, then we train as many (equal tokens), then as many as fit into nanochat's seconds, compiling included
-(equal time). Evaluations are not counted. The last line is one JSON document with every curve.
+(equal time). Evaluations are not counted; what was compiled is kept by either from run to run. The last line is one JSON document with every curve.
 Without ``--peer`` only our own curve is measured.
 """
 
@@ -113,10 +113,12 @@ def own_curve(settings: dict[str, Any]) -> list[dict[str, float]]:
     from nanocode.config import OptimizerConfig
     from nanocode.model.parameters import with_parameters
     from nanocode.training.compiled import compiled_before_use
+    from nanocode.training.hardware import keep_compiled
     from nanocode.training.losses import Batch, language_model_loss
     from nanocode.training.optimizer import build_optimizer
     from nanocode.training.step import initial_state, make_step
 
+    keep_compiled(ROOT / ".nanocode" / "xla")
     recipe = OptimizerConfig(recipe="nanochat", muon_bfloat16=False, muon_weight_decay=0.28)
     optimizer = build_optimizer(recipe, settings["steps"])
     step = compiled_before_use(make_step(model, lambda own, batch: (language_model_loss(own, batch), {}), optimizer))
