@@ -5,8 +5,8 @@
 Both read the same rows in the same order: this interpreter's standard library, cut by one tokenizer of 8,192. Depth 4,
 width 256, 4 heads, context 512, 8 rows a step, float32, nanochat's recipe on either side. For each seed nanochat trains
 ``--steps``, then we train as many (equal tokens), then as many as fit into nanochat's seconds, compiling included
-(equal time). Evaluations are not counted; what was compiled is kept by either from run to run. The last line is one JSON document with every curve.
-Without ``--peer`` only our own curve is measured.
+(equal time). Evaluations are not counted; what was compiled is kept by either from run to run. The last line is one
+JSON document with every curve. Without ``--peer`` only our own curve is measured.
 """
 
 from __future__ import annotations
