@@ -171,7 +171,7 @@ def test_ctrl_c_stops_the_turn_not_the_program(terminal: Person, prompt: str, si
     started = time.monotonic()
     os.killpg(terminal.process.pid, signal.SIGINT)
     terminal.wait_for("stopped; the model forgets this turn")
-    assert time.monotonic() - started < 5, "a running command is killed, not waited for"
+    assert time.monotonic() - started < 20, "a running command is killed, not waited for"
     terminal.wait_for("auto>")
     terminal.type("hello")
     terminal.wait_for("it says hello")

