@@ -12,7 +12,6 @@ from arena import LIMITS, Arena
 
 from nanocode.agent import sandbox as sandbox_module
 
-
 OWN = f"{os.getpid():08d}"  # other runs of these tests, as another user, may be going on at the same time
 
 
