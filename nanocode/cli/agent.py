@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import sys
 import termios
 from contextlib import nullcontext
@@ -27,6 +28,7 @@ from nanocode.cli.agent_setup import check_workspace, shell, state_folder, task
 from nanocode.cli.agent_setup import rules as load_user_rules
 from nanocode.inference.sampling import Sampling
 
+_LOOK_SECONDS = 0.1
 HISTORY_FILE = "agent-history"
 
 
@@ -134,10 +136,17 @@ def _work(source: Source, task: str | None, policy: Policy, setting: Setting) ->
 
 
 def _ask(console: Console, question: str) -> str:
-    """What is typed after the question is seen: keys pressed before must not answer it."""
+    """What is typed after the question is seen: keys pressed before must not answer it. Raises EOFError on Ctrl-D."""
     termios.tcflush(sys.stdin, termios.TCIFLUSH)
     # The choices in square brackets are text, not markup.
-    return console.input(question, markup=False)
+    console.print(question, end="", markup=False)
+    # A Ctrl-C just before a read begins is not seen until the read ends, so nothing is read before it is there.
+    while not select.select([sys.stdin], [], [], _LOOK_SECONDS)[0]:
+        pass
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line
 
 
 def _listener(screen: Screen, model: Model, setting: Setting) -> Listener:
