@@ -15,18 +15,10 @@ from nanocode.agent.sandbox import find_bwrap
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[2]
-# One of each kind: paths, races, processes, memory, network, kernel, configuration.
-KEY_CASES = (
-    "swapped_for_a_link or number_of_processes or many_processes or disowned or network_of_the_machine or abstract or "
-    "keyring or set-user-id or password or environment or closed or unreadable or be_changed or child_of_grep"
-)
 
 
-@pytest.mark.parametrize(
-    ("selected", "at_least"),
-    [pytest.param(KEY_CASES, 15, id="key cases"), pytest.param("", 200, id="all", marks=pytest.mark.slow)],
-)
-def test_the_attacks_are_held_as_an_ordinary_user(tmp_path: Path, selected: str, at_least: int) -> None:
+@pytest.mark.slow
+def test_the_attacks_are_held_as_an_ordinary_user(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("not root: this run is the one of an ordinary user")
     needed = [Path(sys.base_prefix).resolve(), Path(sys.prefix).resolve(), find_bwrap(), ROOT]
@@ -34,7 +26,7 @@ def test_the_attacks_are_held_as_an_ordinary_user(tmp_path: Path, selected: str,
     closed.add(profile.closed_ancestor(tmp_path) or tmp_path)
     settings = [f"own={folder}" for folder in closed if not closed.intersection(folder.parents)]
     program = "import sys; sys.path.insert(0, sys.argv.pop(1)); from nanocode.agent.unprivileged import main; main()"
-    tests = ["-m", "pytest", str(FOLDER), "-q", "-o", "addopts=", "-p", "no:cacheprovider", "-k", selected]
+    tests = ["-m", "pytest", str(FOLDER), "-q", "-o", "addopts=", "-p", "no:cacheprovider"]
     settings += [f"need={path}" for path in needed]
     second = [sys.executable, *tests, "--basetemp", str(tmp_path / "second")]
     ended = subprocess.run(
@@ -47,7 +39,7 @@ def test_the_attacks_are_held_as_an_ordinary_user(tmp_path: Path, selected: str,
     )
     assert ended.returncode == 0, ended.stdout[-4000:] + ended.stderr[-2000:]
     passed = re.search(r"([0-9]+) passed", ended.stdout)
-    assert passed is not None and int(passed[1]) >= at_least, ended.stdout[-2000:]
+    assert passed is not None and int(passed[1]) >= 200, ended.stdout[-2000:]
 
 
 def test_giving_up_root_is_complete(tmp_path: Path) -> None:
