@@ -27,7 +27,7 @@ def running(marker: str) -> bool:
 
 
 def gone(marker: str) -> bool:
-    """Whether nothing holds ``marker`` any more, now or in a moment: a namespace that was ended takes a little to end."""
+    """Whether nothing holds ``marker`` any more, now or in a moment: a namespace takes a little to end."""
     deadline = time.monotonic() + 10
     while running(marker):
         if time.monotonic() > deadline:
