@@ -13,8 +13,8 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +24,8 @@ READ_BYTES = 65_536
 # How often a quiet child is checked for having ended while a background child still holds its output open.
 POLL_SECONDS = 0.05
 FIRST_PAUSE_SECONDS = 0.001
+# How often a namespace is looked for that is about to start; what runs in it takes longer than that to start and end.
+START_SECONDS = 0.004
 # A killed namespace ends at once; only a process stuck inside the kernel could take longer.
 END_SECONDS = 5.0
 
@@ -95,13 +97,13 @@ def run_bounded(
     folder: Path | None = None,
     stdin: int = subprocess.DEVNULL,
     pass_fds: Sequence[int] = (),
-    namespace: Callable[[], int | None] = lambda: None,
+    namespace: Callable[[], int | None] | None = None,
 ) -> Completed:
     """Run ``arguments`` until they end or a bound is reached; nothing of it stays behind.
 
     stdout and stderr are merged. Returns as soon as the process itself has ended, whatever its background children do.
-    ``namespace`` tells the first process of a process namespace that the child has made, if any: it is killed, and its
-    end, which is the end of all in it, awaited. Raises OSError when the child cannot be started.
+    ``namespace`` tells the first process of the process namespace that the child makes, once it is there: it is killed,
+    and its end, which is the end of all in it, awaited. Raises OSError when the child cannot be started.
     """
     kept = HeadAndTail(bounds.output_bytes)
     with subprocess.Popen(
@@ -114,46 +116,63 @@ def run_bounded(
         start_new_session=True,
         pass_fds=tuple(pass_fds),
     ) as process:
+        inside = _Namespace(namespace, process.pid)
         try:
-            stopped = _collect(process, kept, bounds)
+            stopped = _collect(process, kept, bounds, inside)
         finally:
-            first = None if _has_ended(process) else namespace()
-            with _awaited(first, process.pid), suppress(ProcessLookupError):
-                # The group may be gone already; a group that lives on is exactly what must not be left behind.
+            inside.look()
+            # The group may be gone already; a group that lives on is exactly what must not be left behind.
+            with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+            inside.end()
         code = process.wait()
     timed_out, exceeded = stopped == TIME, stopped if stopped != TIME else ""
     flooded = kept.total > bounds.flood_bytes
     return Completed(kept.text(), code if code >= 0 else 128 - code, timed_out, kept.truncated, flooded, exceeded)
 
 
-@contextmanager
-def _awaited(first_process: int | None, parent: int) -> Iterator[None]:
-    """Kill a namespace's first process too, a child of ``parent``, and return when it is gone.
+class _Namespace:
+    """A process namespace that the child ``parent`` makes, held by its first process from when that is first seen.
 
-    What runs in the namespace could otherwise still write after the caller has looked at what was written.
+    The child may end before all in the namespace has, and what still runs there could write after the caller has looked
+    at what was written.
     """
-    handle = None
-    if first_process is not None:
+
+    def __init__(self, first_process: Callable[[], int | None] | None, parent: int) -> None:
+        self._first_process, self._parent = first_process, parent
+        self._handle: int | None = None
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether it is yet to be seen."""
+        return self._first_process is not None and self._handle is None
+
+    def look(self) -> None:
+        """Take hold of it if it is there. Its parent vouches for its number, which could have gone to a stranger."""
+        first = self._first_process() if self._first_process is not None and self._handle is None else None
+        if first is None:
+            return
         with suppress(ProcessLookupError):
-            handle = os.pidfd_open(first_process)
-    # The number may have gone to another process before it was opened; after that it cannot.
-    if handle is not None and _parent_of(first_process) != parent:
-        os.close(handle)
-        handle = None
-    try:
-        yield
-    finally:
-        if handle is not None:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
-            end = select.poll()
-            end.register(handle, select.POLLIN)
-            end.poll(END_SECONDS * 1000)
-            os.close(handle)
+            handle = os.pidfd_open(first)
+            # The number may have gone to another process before it was opened; after that it cannot.
+            if _parent_of(first) == self._parent:
+                self._handle = handle
+            else:
+                os.close(handle)
+
+    def end(self) -> None:
+        """Kill it and return when it is gone."""
+        if self._handle is None:
+            return
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+        gone = select.poll()
+        gone.register(self._handle, select.POLLIN)
+        gone.poll(END_SECONDS * 1000)
+        os.close(self._handle)
 
 
-def _parent_of(pid: int | None) -> int | None:
+def _parent_of(pid: int) -> int | None:
     """The process whose child ``pid`` is; None when it has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
@@ -176,7 +195,7 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
 TIME = "time"
 
 
-def _collect(process: subprocess.Popen[bytes], kept: HeadAndTail, bounds: Bounds) -> str:
+def _collect(process: subprocess.Popen[bytes], kept: HeadAndTail, bounds: Bounds, inside: _Namespace) -> str:
     """Read until end of output, end of process or a bound: TIME, what was exceeded in sum, or nothing."""
     assert process.stdout is not None, "the caller asked for a pipe"
     pipe = process.stdout.fileno()
@@ -186,6 +205,7 @@ def _collect(process: subprocess.Popen[bytes], kept: HeadAndTail, bounds: Bounds
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         while (now := time.monotonic()) < deadline:
+            inside.look()
             ended = _has_ended(process)
             if closed and ended:
                 return ""
@@ -193,7 +213,7 @@ def _collect(process: subprocess.Popen[bytes], kept: HeadAndTail, bounds: Bounds
                 counted = now
                 if exceeded := bounds.sums.exceeded(process.pid):
                     return exceeded
-            wait = min(deadline - now, POLL_SECONDS)
+            wait = min(deadline - now, START_SECONDS if inside.is_expected else POLL_SECONDS)
             if closed:
                 # It mostly ends a moment later, but it may go on working.
                 time.sleep(min(pause, wait))

@@ -189,9 +189,9 @@ class _Status:
         return self._seen.decode()
 
     def first_process(self) -> int | None:
-        """The process id of the namespace's first process, None when none was started."""
-        first_line = self.text().partition("\n")[0]
-        return int(json.loads(first_line)["child-pid"]) if first_line else None
+        """The process id of the namespace's first process, None while there is none."""
+        first_line, whole, _ = self.text().partition("\n")  # bubblewrap writes it piece by piece
+        return int(json.loads(first_line)["child-pid"]) if whole else None
 
 
 @contextmanager
