@@ -8,7 +8,7 @@ WRONG_USE = 2
 _FIRST_PARTY = ("nanocode", "steps", "artifacts")
 _WRONG_USE = frozenset(
     {
-        "nanocode.config.ConfigError",
+        "nanocode.config.section.ConfigError",
         "artifacts.releases.UnknownModel",
         "artifacts.store.WrongStore",
     }
