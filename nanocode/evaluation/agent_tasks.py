@@ -1,8 +1,7 @@
 """Agent tasks: a model works on held-out tasks with the real tools, and the end state of the workspace decides.
 
-The funnel (`Summary`) follows one task from a first call to success: does the call parse, does the tool exist, do the
-arguments fit, did the needed tools run, is the task solved. A valid-call rate alone flatters, so success stands beside
-it.
+`Summary` holds the rates that head a results table. A valid-call rate alone flatters, so success stands beside it; what
+lies between the two is in `nanocode.evaluation.funnel`.
 """
 
 from __future__ import annotations
@@ -10,20 +9,22 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from nanocode.agent.context import ContextWindow
 from nanocode.agent.policy import Policy
 from nanocode.agent.sandbox import Sandbox
-from nanocode.agent.session import Responder, Session, SessionLimits
+from nanocode.agent.session import CallFinished, Responder, Session, SessionLimits
 from nanocode.agent.tools import TOOLS, Toolbox
 from nanocode.conversation import Message, ToolCall
 from nanocode.evaluation.intervals import Rate
-from nanocode.evaluation.lockstep import run_lockstep
+from nanocode.evaluation.lockstep import Seat, run_lockstep
 from nanocode.inference.engine import Engine
 from nanocode.tasks.task import Task, Verdict, check, prepare
+
+Judge = Callable[[Task, Sequence[Message], Path], Verdict]
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Episode:
     calls: int  # attempted, a malformed one included
     valid_calls: int
     stop_reason: str
+    made: tuple[CallFinished, ...] = ()  # the calls that parsed, with their results
+    cut_replies: int | None = None  # by the bound on new tokens; None where that cannot be seen
 
 
 @dataclass(frozen=True)
@@ -77,22 +80,33 @@ def run_tasks(
     heard: Callable[[Episode], None] = lambda episode: None,
     max_malformed: int = 1,
     elide: bool = False,
+    sample: int = 0,
+    judge: Judge = check,
 ) -> list[Episode]:
     """One episode a task, in the order of `tasks`, each in its own scratch workspace; `heard` is told of each as it
-    ends, on its own thread.
+    ends, on its own thread. Samples of one seed draw from random streams of their own.
 
     A malformed call ends an episode, and so does a conversation that grows too long: what a model has learned is
     measured here, not how well it is helped. `max_malformed` and `elide` give it the help that a user's session has.
     """
     sandbox = Sandbox()
 
-    def run(index: int, responder: Responder) -> Episode:
+    def run(index: int, seat: Seat) -> Episode:
         context = ContextWindow.of_model(engine.tokenizer, engine.context_tokens, max_new_tokens) if elide else None
-        episode = work_on(tasks[index], responder, sandbox, max_turns, max_malformed, context)
+        episode = work_on(tasks[index], seat, sandbox, max_turns, max_malformed, context, judge)
+        episode = replace(episode, cut_replies=seat.cut)
         heard(episode)
         return episode
 
-    return run_lockstep(engine, len(tasks), run, temperature=temperature, max_new_tokens=max_new_tokens, seed=seed)
+    return run_lockstep(
+        engine,
+        len(tasks),
+        run,
+        temperature=temperature,
+        max_new_tokens=max_new_tokens,
+        seed=seed,
+        first_stream=sample * len(tasks),
+    )
 
 
 def work_on(
@@ -102,6 +116,7 @@ def work_on(
     max_turns: int,
     max_malformed: int = 1,
     context: ContextWindow | None = None,
+    judge: Judge = check,
 ) -> Episode:
     """One task, once, in a scratch workspace of its own. So many malformed replies in a row end it."""
     limits = SessionLimits(max_turns=max_turns, max_malformed=max_malformed)
@@ -110,7 +125,7 @@ def work_on(
         prepare(task, workspace)
         session = Session(responder, Toolbox(workspace, Policy(mode="auto"), sandbox), limits, context=context)
         outcome = session.run(task.prompt)
-        verdict = check(task, outcome.conversation, workspace)
+        verdict = judge(task, outcome.conversation, workspace)
     return Episode(
         task,
         outcome.conversation,
@@ -118,6 +133,7 @@ def work_on(
         calls=len(outcome.calls) + outcome.malformed,
         valid_calls=sum(is_valid(finished.call) for finished in outcome.calls),
         stop_reason=outcome.stop_reason,
+        made=outcome.calls,
     )
 
 

@@ -1,9 +1,11 @@
-"""Rates with their uncertainty: every rate is reported with n and a 95 % Wilson interval."""
+"""Rates and means with their uncertainty: each is reported with n and a 95 % interval."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
 from typing import Any
 
 _Z_95 = 1.959963984540054
@@ -42,3 +44,28 @@ class Rate:
     def __str__(self) -> str:
         low, high = self.interval
         return f"{self.value:.3f} ({low:.3f}..{high:.3f}, n={self.n})"
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of `n` values and the standard error of it; with fewer than two values the error is not known."""
+
+    value: float
+    n: int
+    error: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Mean:
+        """Of independent values, such as one a task. The mean of none is 0."""
+        if len(values) < 2:
+            return cls(float(sum(values)), len(values), None)
+        return cls(fmean(values), len(values), stdev(values) / math.sqrt(len(values)))
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % by the normal approximation, which small n makes too narrow; None where the error is not known."""
+        return None if self.error is None else (self.value - _Z_95 * self.error, self.value + _Z_95 * self.error)
+
+    def to_json(self) -> dict[str, Any]:
+        low, high = self.interval or (None, None)
+        return {"mean": self.value, "n": self.n, "low": low, "high": high}

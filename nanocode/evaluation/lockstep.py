@@ -54,11 +54,13 @@ class _Rendezvous:
         self._condition.notify_all()
 
 
-class _Seat:
-    """One session's responder."""
+class Seat:
+    """One session's responder. `cut` counts its replies that were not over when their tokens were."""
 
     def __init__(self, rendezvous: _Rendezvous, session: int, engine: Engine) -> None:
         self._rendezvous, self._session, self._engine = rendezvous, session, engine
+        self._end = engine.tokenizer.special["<|assistant_end|>"]
+        self.cut = 0
 
     def respond(self, conversation: Sequence[Message]) -> Message:
         """The next message. Raises ContextOverflow, or ConversationError when the output is no message."""
@@ -67,19 +69,25 @@ class _Seat:
             raise ContextOverflow(
                 f"the conversation has {len(prompt)} tokens, the context {self._engine.context_tokens}"
             )
-        return parse_assistant(self._rendezvous.ask(self._session, prompt), self._engine.tokenizer)
+        ids = self._rendezvous.ask(self._session, prompt)
+        self.cut += ids[-1:] != [self._end]
+        return parse_assistant(ids, self._engine.tokenizer)
 
 
 def run_lockstep(
     engine: Engine,
     sessions: int,
-    run: Callable[[int, _Seat], Result],
+    run: Callable[[int, Seat], Result],
     *,
     temperature: float,
     max_new_tokens: int,
     seed: int,
+    first_stream: int = 0,
 ) -> list[Result]:
-    """`run(index, responder)` for every index below `sessions`, all at once; results in order of index."""
+    """`run(index, responder)` for every index below `sessions`, all at once; results in order of index.
+
+    Session `index` draws from the random stream `first_stream + index` of the seed.
+    """
 
     def generate(batch: dict[int, list[int]]) -> dict[int, list[int]]:
         order = sorted(batch)
@@ -88,7 +96,7 @@ def run_lockstep(
             max_new_tokens=max_new_tokens,
             temperature=temperature,
             seed=seed,
-            streams=order,
+            streams=[first_stream + index for index in order],
         )
         return dict(zip(order, replies, strict=True))
 
@@ -96,7 +104,7 @@ def run_lockstep(
 
     def one(index: int) -> Result:
         try:
-            return run(index, _Seat(rendezvous, index, engine))
+            return run(index, Seat(rendezvous, index, engine))
         finally:
             rendezvous.leave()
 
