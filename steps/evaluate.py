@@ -19,7 +19,9 @@ from nanocode.data.shards import read_texts
 from nanocode.evaluation.adherence import episode_adherence
 from nanocode.evaluation.agent_tasks import Episode, run_tasks, summarise
 from nanocode.evaluation.bits_per_byte import bits_per_byte
+from nanocode.evaluation.funnel import funnel, passage
 from nanocode.evaluation.intervals import Rate
+from nanocode.evaluation.references import Reference, references
 from nanocode.inference.engine import Engine
 from nanocode.model.gpt import GPT
 from nanocode.model.weights import load_model
@@ -59,6 +61,7 @@ def run(config: EvaluationConfig, dpo: DpoConfig, inputs: Inputs, running: Runni
         running.say(f"evaluate: {metrics[f'bpb_{register}']:.3f} bits a byte on held-out {register}")
     engine = Engine(model, tokenizer)
     tasks = sample_tasks("eval", config.tasks, config.seed)
+    expert = references(tasks)
     with (inputs.output / "episodes.jsonl").open("w", encoding="utf-8") as file:
         for name, temperature in (("greedy", 0.0), ("sampled", config.sampled_temperature)):
             episodes = run_tasks(
@@ -72,8 +75,9 @@ def run(config: EvaluationConfig, dpo: DpoConfig, inputs: Inputs, running: Runni
             adherence, broken = episode_adherence(episodes, soul)
             metrics[name] = summarise(episodes).to_json()
             metrics[name] |= {"temperature": temperature, "soul": adherence.to_json(), "principles_broken": broken}
+            metrics[name]["funnel"] = funnel(episodes, expert).to_json()
             running.say(f"evaluate: {name}: tasks solved {summarise(episodes).success}, SOUL kept {adherence}")
-            file.writelines(_episode_line(name, episode) for episode in episodes)
+            file.writelines(_episode_line(name, episode, expert[episode.task.id]) for episode in episodes)
     if inputs.pairs and inputs.reference is not None:
         metrics["preference"] = _preference(model, tokenizer, dpo.beta, inputs, inputs.reference)
     text = json.dumps(metrics, indent=2, sort_keys=True)
@@ -98,7 +102,7 @@ def _preference(model: GPT, tokenizer: Tokenizer, beta: float, inputs: Inputs, r
     }
 
 
-def _episode_line(decoding: str, episode: Episode) -> str:
+def _episode_line(decoding: str, episode: Episode, reference: Reference) -> str:
     row = {
         "decoding": decoding,
         "task": episode.task.id,
@@ -107,6 +111,7 @@ def _episode_line(decoding: str, episode: Episode) -> str:
         "success": episode.verdict.success,
         "reasons": list(episode.verdict.reasons),
         "stop_reason": episode.stop_reason,
+        "calls": passage(episode, reference).to_json(),
         "messages": to_json(episode.conversation),
     }
     return json.dumps(row, ensure_ascii=False) + "\n"

@@ -20,7 +20,7 @@ from typing import Any
 from nanocode.agent.session import CallFinished
 from nanocode.agent.tools import TOOLS
 from nanocode.evaluation.agent_tasks import Episode, is_valid
-from nanocode.evaluation.intervals import Mean, Rate
+from nanocode.evaluation.intervals import Rate, SampleMean
 from nanocode.evaluation.references import Reference
 from nanocode.tasks.task import Task
 
@@ -64,8 +64,8 @@ class Funnel:
 
     tasks: dict[str, Rate]
     calls: dict[str, Rate]
-    calls_a_task: Mean
-    turns_a_task: Mean
+    calls_a_task: SampleMean
+    turns_a_task: SampleMean
     overruns: Rate
     cut_replies: Rate | None
     repeated_calls: Rate
@@ -124,8 +124,8 @@ def funnel(episodes: Sequence[Episode], references: Mapping[str, Reference] | No
     return Funnel(
         tasks=tasks,
         calls={stage: Rate(sum(getattr(each, stage) for each in passages), attempted) for stage in stages[1:]},
-        calls_a_task=Mean.of([passed.attempted for passed in passages]),
-        turns_a_task=Mean.of([passed.turns for passed in passages]),
+        calls_a_task=SampleMean.of([passed.attempted for passed in passages]),
+        turns_a_task=SampleMean.of([passed.turns for passed in passages]),
         overruns=Rate(sum(episode.stop_reason in _OVERRUNS for episode in episodes), len(episodes)),
         cut_replies=_cut(episodes),
         repeated_calls=Rate(sum(passed.repeated for passed in passages), attempted),

@@ -28,14 +28,8 @@ class Rate:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % score interval (Wilson, 1927)."""
-        if self.n == 0:
-            return 0.0, 1.0
-        p, z2 = self.value, _Z_95**2
-        centre = (p + z2 / (2 * self.n)) / (1 + z2 / self.n)
-        half = _Z_95 / (1 + z2 / self.n) * math.sqrt(p * (1 - p) / self.n + z2 / (4 * self.n**2))
-        # At the ends the interval reaches them exactly; rounding must not say otherwise.
-        return 0.0 if self.hits == 0 else centre - half, 1.0 if self.hits == self.n else centre + half
+        """95 % by `wilson_interval`."""
+        return wilson_interval(self.value, self.n)
 
     def to_json(self) -> dict[str, Any]:
         low, high = self.interval
@@ -46,8 +40,19 @@ class Rate:
         return f"{self.value:.3f} ({low:.3f}..{high:.3f}, n={self.n})"
 
 
+def wilson_interval(share: float, n: int) -> tuple[float, float]:
+    """95 % score interval (Wilson, 1927) of a share between 0 and 1 that was seen in `n` trials; 0..1 for none."""
+    if n == 0:
+        return 0.0, 1.0
+    z2 = _Z_95**2
+    centre = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = _Z_95 / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n**2))
+    # At the ends the interval reaches them exactly; rounding must not say otherwise.
+    return 0.0 if share == 0 else centre - half, 1.0 if share == 1 else centre + half
+
+
 @dataclass(frozen=True)
-class Mean:
+class SampleMean:
     """The mean of `n` values and the standard error of it; with fewer than two values the error is not known."""
 
     value: float
@@ -55,7 +60,7 @@ class Mean:
     error: float | None
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Mean:
+    def of(cls, values: Sequence[float]) -> SampleMean:
         """Of independent values, such as one a task. The mean of none is 0."""
         if len(values) < 2:
             return cls(float(sum(values)), len(values), None)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanocode.evaluation.intervals import Mean, Rate
+from nanocode.evaluation.intervals import Rate, SampleMean
 
 RATES = st.integers(0, 500).flatmap(lambda n: st.builds(Rate, st.integers(0, n), st.just(n)))
 
@@ -66,11 +66,11 @@ def test_the_interval_reaches_the_ends_exactly(n: int) -> None:
 
 
 def test_a_mean_has_the_interval_of_its_standard_error() -> None:
-    found = Mean.of([1.0, 2.0, 3.0, 4.0])
+    found = SampleMean.of([1.0, 2.0, 3.0, 4.0])
     assert (found.value, found.n) == (2.5, 4)
     assert found.interval == pytest.approx((2.5 - 1.96 * 0.6455, 2.5 + 1.96 * 0.6455), abs=1e-3)
 
 
 @pytest.mark.parametrize(("values", "mean"), [([], 0.0), ([3.0], 3.0)])
 def test_a_mean_of_less_than_two_values_has_no_interval(values: list[float], mean: float) -> None:
-    assert Mean.of(values).to_json() == {"mean": mean, "n": len(values), "low": None, "high": None}
+    assert SampleMean.of(values).to_json() == {"mean": mean, "n": len(values), "low": None, "high": None}
