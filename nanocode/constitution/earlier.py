@@ -7,14 +7,15 @@ are ledgers as they lie on disk or in the store; whoever owns one may be writing
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
+from nanocode.constitution.answer_table import Answer, AnswerTable, answer_of
 from nanocode.constitution.append_file import LedgerError, Place, read_record, whole_records
-from nanocode.constitution.ledger import Answer, Index, answer_of
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,10 @@ class EarlierAnswers:
     def __init__(self, sources: Iterable[Source] = ()) -> None:
         """Reads every file once; what stands behind a damaged record is not used, nor a file that its owner removed."""
         self._stack = ExitStack()
-        self._files: list[tuple[Source, int, Index]] = []
+        self._files: list[tuple[Source, AnswerTable]] = []
         for source in sources:
             try:
-                descriptor = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
-                self._stack.callback(os.close, descriptor)
-                self._files.append((source, descriptor, _indexed(source.path)))
+                self._files.append((source, self._stack.enter_context(open_answers(source.path))))
             except FileNotFoundError:
                 continue
 
@@ -49,32 +48,38 @@ class EarlierAnswers:
         self._stack.close()
 
     def __len__(self) -> int:
-        return sum(len(index) for _, _, index in self._files)
+        return sum(len(table) for _, table in self._files)
 
     def find(self, key: str, question: str, bound: int) -> tuple[Answer, bool] | None:
         """The answer to that very request, else one to its question that holds under its bound; and `counted`."""
-        for source, descriptor, index in self._files:
-            place = index.place(key)
-            if place is not None:
-                return _read(descriptor, place, source), source.counted
-        for source, descriptor, index in self._files:
-            for place in index.places(question):
-                answer = _read(descriptor, place, source)
+        for source, table in self._files:
+            answer = table.answer(key)
+            if answer is not None:
+                return answer, source.counted
+        for source, table in self._files:
+            for answer in table.answers_to(question):
                 if answer.fits(bound):
                     return answer, source.counted
         return None
 
 
-def _indexed(path: Path) -> Index:
-    index = Index()
-    try:
-        for place, record in whole_records(path):
+@contextmanager
+def open_answers(path: Path) -> Iterator[AnswerTable]:
+    """The answers of a ledger file that another process may be appending to, up to a damaged record.
+
+    It stays readable when its owner removes it. Raises FileNotFoundError when he has done so already.
+    """
+    with ExitStack() as stack:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        stack.callback(os.close, descriptor)
+        table = AnswerTable(lambda place: answer_of(read_record(descriptor, place, path)), path.parent)
+        stack.callback(table.close)
+        for place, record in _up_to_damage(whole_records(path)):
             answer = answer_of(record)
-            index.add(place, answer.key, answer.question)
-    except LedgerError:
-        return index
-    return index
+            table.add(place, answer.key, answer.question)
+        yield table
 
 
-def _read(descriptor: int, place: Place, source: Source) -> Answer:
-    return answer_of(read_record(descriptor, place, source.path))
+def _up_to_damage(records: Iterator[tuple[Place, Any]]) -> Iterator[tuple[Place, Any]]:
+    with suppress(LedgerError):
+        yield from records

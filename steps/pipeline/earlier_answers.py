@@ -10,6 +10,7 @@ import gzip
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,9 +20,9 @@ from artifacts.explain import KeyIndex
 from artifacts.records import ArtifactError, Record, read_json
 from artifacts.repository import Repository, blob_name, fetch_files
 from artifacts.store import MissingObject
+from nanocode.constitution.answer_table import answer_of
 from nanocode.constitution.append_file import LedgerError, whole_records
-from nanocode.constitution.earlier import Source
-from nanocode.constitution.ledger import Index, answer_of
+from nanocode.constitution.earlier import Source, open_answers
 from steps.pipeline.answers import CALLS, LEDGERS, ledgers_folder, restored
 from steps.pipeline.run import Run
 
@@ -70,13 +71,13 @@ def tidy_ledgers(run: Run, own_key: str = "") -> None:
 
 def _lacking(folder: Path, calls: Path | None) -> tuple[int, int]:
     """How many answers of a folder's ledgers a record's calls do not hold, and how many there are."""
-    known, held, lacking = Index(), 0, 0
-    for place, record in whole_records(calls) if calls is not None else ():
-        known.add(place, answer_of(record).key, "")
-    for ledger in sorted(folder.glob(LEDGERS)):
-        for _, record in whole_records(ledger):
-            held += 1
-            lacking += known.place(answer_of(record).key) is None
+    held = lacking = 0
+    with ExitStack() as stack:
+        known = None if calls is None else stack.enter_context(open_answers(calls))
+        for ledger in sorted(folder.glob(LEDGERS)):
+            for _, record in whole_records(ledger):
+                held += 1
+                lacking += known is None or known.answer(answer_of(record).key) is None
     return lacking, held
 
 
