@@ -8,6 +8,10 @@ some), and the constant parts of f-strings are joined. Tokens would not do eithe
 
 Imports are found wherever they stand, inside functions too, and as constant arguments of `import_module`. Imports
 under `if TYPE_CHECKING:` never run and do not count. Third-party versions do not count either; provenance names them.
+
+A package whose `__init__` does nothing but re-export names of its own modules is a table of contents: who takes a name
+from it depends on the module that defines the name, not on the others. That rests on a rule of the project, that
+importing a module does nothing but define things.
 Not seen: a module whose name is computed at run time, and data files that code reads by itself (make those an input
 or part of the config).
 """
@@ -17,7 +21,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,10 +38,14 @@ _NOT_MEANING = frozenset({"ctx", "type_comment", "type_ignores", "kind"})
 
 @dataclass(frozen=True)
 class _Source:
-    """What one module contributes: the hash of its meaning and the names it may import, absolute."""
+    """What one module contributes: the hash of its meaning and the names it may import, absolute.
+
+    `contents` is where a table of contents has its names from; any other module has none.
+    """
 
     sha256: str
     imports: frozenset[str]
+    contents: Mapping[str, str]
 
 
 @functools.cache
@@ -51,15 +59,18 @@ def code_fingerprint(module: str, packages: tuple[str, ...] = FIRST_PARTY, root:
     if _find(module, root) is None:
         raise ArtifactError(f"module {module} has no source file under {root.absolute()}")
     modules: dict[str, str] = {}
+    seen: set[str] = set()
     waiting = [module]
     while waiting:
         name = waiting.pop()
-        path = _find(name, root) if name.partition(".")[0] in packages and name not in modules else None
-        if path is not None:
-            source = _read(path, name)
+        if name in seen or name.partition(".")[0] not in packages:
+            continue
+        seen.add(name)
+        waiting.extend(_behind(name, root))
+        source = _source(name, root)
+        if source is not None:
             modules[name] = source.sha256
             waiting.extend(source.imports)
-            waiting.extend(_parents(name))
     modules = dict(sorted(modules.items()))
     return Fingerprint(digest(modules), modules)
 
@@ -79,10 +90,31 @@ def _find(name: str, root: Path) -> Path | None:
 
 
 def _parents(name: str) -> Iterator[str]:
-    """The packages around a module: importing it runs their `__init__`."""
     while "." in name:
         name = name.rpartition(".")[0]
         yield name
+
+
+def _source(name: str, root: Path) -> _Source | None:
+    path = _find(name, root)
+    return None if path is None else _read(path, name)
+
+
+def _behind(name: str, root: Path) -> Iterator[str]:
+    """What an imported name brings with it: the module it is re-exported from, and its package.
+
+    Importing from a package runs its `__init__`, which is why that counts, unless it is a table of contents.
+    """
+    package, _, value = name.rpartition(".")
+    source = _source(package, root) if package else None
+    if source is None or not source.contents:
+        yield package
+        return
+    if value in source.contents:
+        yield source.contents[value]
+    elif _find(name, root) is None:
+        yield package
+    yield from _behind(package, root)
 
 
 @functools.cache
@@ -98,7 +130,21 @@ def _read(path: Path, name: str) -> _Source:
         imports.update(_dynamic(tree))
     pieces: list[str] = []
     _write(tree, pieces.append)
-    return _Source(hashlib.sha256("".join(pieces).encode("utf-8", "surrogatepass")).hexdigest(), frozenset(imports))
+    sha256 = hashlib.sha256("".join(pieces).encode("utf-8", "surrogatepass")).hexdigest()
+    return _Source(sha256, frozenset(imports), _contents(tree, package) if package == name else {})
+
+
+def _contents(tree: ast.Module, package: str) -> dict[str, str]:
+    """The names that a package re-exports and where each is from; empty when its `__init__` does anything else."""
+    contents: dict[str, str] = {}
+    for node in _meaningful(tree, "body", tree.body):
+        if isinstance(node, ast.Assign) and [getattr(target, "id", None) for target in node.targets] == ["__all__"]:
+            continue
+        module = _module(node, package) if isinstance(node, ast.ImportFrom) else ""
+        if not isinstance(node, ast.ImportFrom) or not module.startswith(f"{package}."):
+            return {}
+        contents |= {alias.asname or alias.name: f"{module}.{alias.name}" for alias in node.names}
+    return {} if "*" in contents else contents
 
 
 def _imports(tree: ast.Module, package: str) -> Iterator[str]:
@@ -107,21 +153,24 @@ def _imports(tree: ast.Module, package: str) -> Iterator[str]:
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            for alias in node.names:
+                yield alias.name
+                if alias.asname is None:  # `import a.b.c` makes a and a.b reachable by their names, too.
+                    yield from _parents(alias.name)
         elif isinstance(node, ast.ImportFrom):
-            yield from _from(node, package)
+            module = _module(node, package)
+            yield from (module if alias.name == "*" else f"{module}.{alias.name}" for alias in node.names)
         checking = isinstance(node, ast.If) and _is_type_checking(node.test)
         for block in _BLOCKS[1:] if checking else _BLOCKS:
             waiting.extend(getattr(node, block, ()))
 
 
-def _from(node: ast.ImportFrom, package: str) -> Iterator[str]:
-    base = node.module or ""
-    if node.level:
-        parts = package.split(".")
-        base = ".".join([*parts[: len(parts) - node.level + 1], *([base] if base else [])])
-    yield base
-    yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
+def _module(node: ast.ImportFrom, package: str) -> str:
+    """The module that names are imported from, absolute."""
+    if not node.level:
+        return node.module or ""
+    parts = package.split(".")
+    return ".".join([*parts[: len(parts) - node.level + 1], *([node.module] if node.module else [])])
 
 
 def _dynamic(tree: ast.Module) -> Iterator[str]:

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from artifacts.fingerprint import code_fingerprint
 from nanocode.config import ComputeConfig, Config, ConfigError, ConstitutionConfig, EndpointConfig, Section
 from nanocode.config_file import load, parse, validate
 
-CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.toml"))
+ROOT = Path(__file__).parents[1]
+CONFIGS = sorted((ROOT / "configs").glob("*.toml"))
 
 SMALLEST = """
 name = "small"
@@ -239,3 +241,20 @@ def test_an_unknown_key_named_like_a_kind_of_source_is_named(key: str) -> None:
 def test_numbers_that_cannot_train_are_refused(override: str) -> None:
     with pytest.raises(ConfigError, match=override.partition("=")[0]):
         parse(SMALLEST, [override])
+
+
+@pytest.mark.parametrize(
+    ("step", "sections"),
+    [
+        ("steps.shard_data", {"data"}),
+        ("steps.fit_tokenizer", {"data", "tokenizer"}),
+        ("steps.generate_rollouts", {"constitution", "data"}),
+        ("steps.pretrain", {"compute", "model", "pretrain", "training"}),
+        ("steps.sft", {"compute", "model", "pretrain", "sft", "training"}),
+    ],
+)
+def test_an_edit_to_a_section_makes_only_those_stages_again_that_read_it(step: str, sections: set[str]) -> None:
+    """Nobody imports the whole config: a field of [evaluation] retrains nothing."""
+    modules = code_fingerprint(step, root=ROOT).modules
+    read = {name.removeprefix("nanocode.config.") for name in modules if name.startswith("nanocode.config")}
+    assert "section" in read and read - {"section"} <= sections

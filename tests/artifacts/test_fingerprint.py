@@ -108,6 +108,49 @@ def test_editing_a_package_init_counts(fingerprint):
     assert fingerprint({"nanocode/training/__init__.py": "FLAG = 1\n"}) != fingerprint()
 
 
+TABLE = {
+    "nanocode/settings/__init__.py": '"""Where each name is from."""\n'
+    "from .fast import Fast as Quick\n"
+    "from nanocode.settings.slow import Slow, slow\n"
+    "__all__ = ['Quick', 'Slow', 'slow']\n",
+    "nanocode/settings/fast.py": "from nanocode.settings.shared import Shared\nclass Fast(Shared): pass\n",
+    "nanocode/settings/slow.py": "class Slow: pass\ndef slow(): pass\n",
+    "nanocode/settings/shared.py": "class Shared: pass\n",
+}
+WHOLE = {"settings", "settings.fast", "settings.shared", "settings.slow"}
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("from nanocode.settings import Quick", {"settings.fast", "settings.shared"}),
+        ("from nanocode.settings import Slow", {"settings.slow"}),
+        ("from nanocode.settings import slow", {"settings.slow"}),
+        ("from nanocode.settings import shared", {"settings.shared"}),
+        ("from nanocode.settings.shared import Shared", {"settings.shared"}),
+        ("import nanocode.settings.shared as shared", {"settings.shared"}),
+        ("import nanocode.settings.shared", WHOLE),
+        ("import nanocode.settings", WHOLE),
+        ("from nanocode import settings", WHOLE),
+        ("from nanocode.settings import *", WHOLE),
+        ("from nanocode.settings import Unknown", WHOLE),
+    ],
+)
+def test_a_name_from_a_table_of_contents_counts_by_the_module_that_defines_it(fingerprint, line, found):
+    modules = fingerprint(TABLE | {"steps/train.py": f"{line}\n"}).modules
+    names = {name.removeprefix("nanocode.") for name in modules if name.startswith("nanocode.settings")}
+    assert names == found and "nanocode" in modules
+
+
+@pytest.mark.parametrize(
+    "more", ["FLAG = 1", "import json", "from json import loads", "from .slow import *", "if FLAG:\n    pass", "f()"]
+)
+def test_a_package_whose_init_does_anything_else_counts_whole(fingerprint, more):
+    init = "nanocode/settings/__init__.py"
+    changes = TABLE | {init: f"{TABLE[init]}{more}\n", "steps/train.py": "from nanocode.settings import Slow\n"}
+    assert {f"nanocode.{name}" for name in WHOLE} < set(fingerprint(changes).modules)
+
+
 def test_the_root_folder_does_not_count(fingerprint):
     assert fingerprint() == fingerprint()
 
