@@ -21,7 +21,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -208,7 +208,7 @@ def _write(node: ast.AST, write: Callable[[str], object]) -> None:
     write(")")
 
 
-def _write_list(items: list[object], write: Callable[[str], object]) -> None:
+def _write_list(items: Sequence[object], write: Callable[[str], object]) -> None:
     write("[")
     for item in items:
         if isinstance(item, ast.AST):
@@ -219,7 +219,7 @@ def _write_list(items: list[object], write: Callable[[str], object]) -> None:
     write("]")
 
 
-def _meaningful(node: ast.AST, name: str, items: list[object]) -> list[object]:
+def _meaningful(node: ast.AST, name: str, items: Sequence[object]) -> Sequence[object]:
     """A body without its docstring; an f-string's parts with neighbouring constants joined."""
     if name == "body" and isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
         return items[1:]
@@ -228,7 +228,7 @@ def _meaningful(node: ast.AST, name: str, items: list[object]) -> list[object]:
     return items
 
 
-def _joined(items: list[object]) -> list[object]:
+def _joined(items: Sequence[object]) -> list[object]:
     joined: list[object] = []
     for item in items:
         if isinstance(item, ast.Constant) and joined and isinstance(joined[-1], str):
