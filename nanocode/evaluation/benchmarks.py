@@ -28,7 +28,9 @@ def read_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
             row = json.loads(line)
         except ValueError as error:
             fault = "not UTF-8" if isinstance(error, UnicodeDecodeError) else f"not JSON ({error})"
-            raise BenchmarkError(f"{where} is {fault}: the file may be cut off, take it from its source again") from None
+            raise BenchmarkError(
+                f"{where} is {fault}: the file may be cut off, take it from its source again"
+            ) from None
         if not isinstance(row, dict):
             raise BenchmarkError(f"{where} is no JSON object but {type(row).__name__}")
         found = True
