@@ -29,9 +29,11 @@ def bash_result(completed: Completed, limits: Limits) -> ToolResult:
         rows.append(f"timed out after {limits.wall_seconds:g} seconds")
     elif completed.flooded:
         rows.append(f"stopped after {limits.flood_bytes} bytes of output")
+    elif completed.exceeded:
+        rows.append(f"stopped: {completed.exceeded}")
     elif completed.exit_code != 0:
         rows.append(f"exit code {completed.exit_code}")
-    ok = completed.exit_code == 0 and not completed.timed_out and not completed.flooded
+    ok = completed.exit_code == 0 and not completed.stopped
     return ToolResult("\n".join([*rows, *completed.notes]), ok, completed.exit_code)
 
 

@@ -3,11 +3,14 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from nanocode.agent import supervision
 from nanocode.agent.supervision import NOT_COUNTED, Sums, descendants, resident_bytes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux; there it must work")
@@ -53,3 +56,28 @@ def test_a_process_that_has_ended_uses_nothing() -> None:
         and resident_bytes(ended.pid) == 0
         and Sums(0, 0, 0).exceeded(ended.pid) == ""
     )
+
+
+def test_a_process_that_enters_its_root_meanwhile_is_never_told_the_files_of_the_machine(tmp_path: Path) -> None:
+    """The same path through /proc leads to our file system and, a moment later, to one of its own."""
+    theirs, its, moved = Path("/dev/shm"), tmp_path / "its", tmp_path / "moved"
+    assert theirs.stat().st_dev != tmp_path.stat().st_dev, "the test needs two file systems"
+    usage = os.statvfs(theirs)
+    own = usage.f_files - usage.f_ffree
+    done = threading.Event()
+
+    def move() -> None:
+        while not done.is_set():
+            for target in (theirs, tmp_path):
+                moved.symlink_to(target)
+                moved.rename(its)
+
+    its.symlink_to(theirs)
+    mover = threading.Thread(target=move)
+    mover.start()
+    try:
+        told = {supervision.files_apart_from(tmp_path, its) for _ in range(3_000)}
+    finally:
+        done.set()
+        mover.join()
+    assert 0 in told and all(abs(count - own) < 1_000 for count in told - {0}), "others may use that one too"
