@@ -17,6 +17,7 @@ from nanocode.agent.policy import Policy
 from nanocode.agent.sandbox import Sandbox
 from nanocode.agent.tools import Toolbox
 from nanocode.config import DecontaminationConfig, InstructionSource
+from nanocode.constitution.summary import SOURCES, source_name
 from nanocode.conversation import from_json, to_json
 from nanocode.data.documents import SourceError
 from nanocode.data.evaluation_sets import overlap_index
@@ -91,7 +92,12 @@ def run(
                 raise Interrupted(f"stopped in instruction source {source.name}; run the same command to continue")
     if tally.kept == 0:
         raise NoInstructions(f"instruction source {source.name!r} gave no conversation; dropped: {dict(tally.dropped)}")
-    report = tally.report() | {"source": source.name, "kind": source.kind, "decontaminated": overlap is not None}
+    report = tally.report() | {
+        "source": source.name,
+        "kind": source.kind,
+        "decontaminated": overlap is not None,
+        SOURCES: {source_name(_set_name(source), source.revision): tally.kept},
+    }
     text = json.dumps(report, indent=2, sort_keys=True, ensure_ascii=False)
     (inputs.output / "report.json").write_text(text + "\n", encoding="utf-8")
     return report
@@ -182,7 +188,7 @@ def conversation_row(source: InstructionSource, made: Converted) -> dict[str, An
         "register": "stock",
         "messages": to_json(made.messages),
         "provenance": {
-            "set": source.dataset or source.name,
+            "set": _set_name(source),
             "revision": source.revision,
             "row": made.row.origin,
             "row_id": made.row_id,
@@ -191,3 +197,7 @@ def conversation_row(source: InstructionSource, made: Converted) -> dict[str, An
             "notes": dict(made.plan.notes),
         },
     }
+
+
+def _set_name(source: InstructionSource) -> str:
+    return source.dataset or source.name

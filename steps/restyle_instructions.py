@@ -23,6 +23,7 @@ from nanocode.constitution.gate import Bounds
 from nanocode.constitution.output import AcceptedFile, PairFile, Sink
 from nanocode.constitution.rollout import Given, Revising, Rollout, restyle
 from nanocode.constitution.soul import Soul
+from nanocode.constitution.summary import source_counts
 from nanocode.conversation import from_json
 from nanocode.data.shards import split_of
 from nanocode.tokenizer import Tokenizer
@@ -108,9 +109,25 @@ def _given(inputs: Inputs, source: InstructionSource) -> Iterator[Given]:
                 yield Given(row["id"], row["family"], row["variant"], messages, row["provenance"])
 
 
+class _Sourced:
+    """A sink whose metrics say whose rows were kept: counted by licence and by source from the file that it wrote."""
+
+    def __init__(self, sink: Sink, path: Path) -> None:
+        self._sink, self._path = sink, path
+
+    def take(self, outcome: Rollout | None) -> None:
+        self._sink.take(outcome)
+
+    def finish(self) -> dict[str, Any]:
+        metrics = self._sink.finish()
+        with self._path.open(encoding="utf-8", newline="\n") as lines:
+            return metrics | source_counts(map(json.loads, lines))
+
+
 def _sink(config: ConstitutionConfig, soul: Soul, inputs: Inputs) -> Sink:
     tokenizer = Tokenizer.load(inputs.tokenizer / "tokenizer.json")
     if inputs.split == "sft":
-        return AcceptedFile(inputs.output, soul, tokenizer, inputs.context_tokens)
+        file = AcceptedFile(inputs.output, soul, tokenizer, inputs.context_tokens)
+        return _Sourced(file, inputs.output / "conversations.jsonl")
     bounds = Bounds(inputs.context_tokens, config.max_length_ratio, config.accept_score)
-    return PairFile(inputs.output, soul, tokenizer, bounds)
+    return _Sourced(PairFile(inputs.output, soul, tokenizer, bounds), inputs.output / "pairs.jsonl")

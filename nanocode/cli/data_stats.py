@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nanocode.cli.data_files import conversation_of, sides_of
-from nanocode.constitution.summary import CritiqueCounts
+from nanocode.constitution.summary import CritiqueCounts, source_counts
 from nanocode.conversation import Message, render
 from nanocode.data.deduplicate import Deduplicator, fingerprint
 from nanocode.tasks.converters.gates import words_of
@@ -48,9 +48,9 @@ class Figures:
             if side != "rejected":  # whose calls are those of the chosen side
                 self._add_words(conversation)
         self._critiques.add(row)
-        licence = (row.get("provenance") or {}).get("licence")
-        if licence is not None:
-            self._count("licences", str(licence))
+        for what, found in source_counts([row]).items():
+            for name in found:
+                self._count(what, name)
 
     def to_json(self, report: Mapping[str, Any]) -> dict[str, Any]:
         """Plain JSON values; `report` is what the stage that wrote the file counted."""

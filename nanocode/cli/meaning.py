@@ -32,8 +32,8 @@ def rows(part: Part) -> int | None:
 
 
 def licences(part: Part) -> list[str]:
-    """The licences of what an artifact of shards or of instructions, converted or restyled, kept."""
-    licensed = ("shards", "instructions", "restyled")
+    """The licences of what an artifact of shards, of instructions, converted or restyled, or of pairs kept."""
+    licensed = ("shards", "instructions", "restyled", "pairs")
     return sorted(part.metrics.get("licences", {})) if part.record.kind in licensed else []
 
 
@@ -163,6 +163,8 @@ def meaning(lineage: Lineage) -> Meaning:
         told = {} if count is None else {"rows": str(count)}
         if part.record.kind in ("conversations", "pairs", "rollouts", "restyled") and teaching:
             told["taught_by"] = "rules, not a language model" if len(rules) == len(teaching) else str(teaching)
+        if part.record.kind in ("instructions", "restyled", "pairs") and part.metrics.get("sources"):
+            told["sources"] = ", ".join(sorted(part.metrics["sources"]))
         return told
 
     return Meaning(

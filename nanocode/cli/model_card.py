@@ -133,21 +133,26 @@ def _data(lineage: Lineage) -> Iterator[str]:
 
 
 def _instructions(lineage: Lineage) -> Iterator[str]:
+    converted, restyled = _parts(lineage, "instructions"), _parts(lineage, "restyled")
     rows = [
         [
-            str(part.metrics.get("source", part.record.name)),
-            str(part.metrics.get("kind", "")),
-            f"{part.metrics.get('rows', 0):,}",
+            part.record.name,
+            str(part.metrics.get("kind", "restyled")),
+            _counts(part.metrics.get("sources", {})),
+            f"{part.metrics.get('rows', part.metrics.get('tasks', 0)):,}",
             f"{meaning.rows(part) or 0:,}",
             _counts(part.metrics.get("licences", {})),
             _counts(part.metrics.get("dropped", {})) or "none",
         ]
-        for part in _parts(lineage, "instructions")
+        for part in (*converted, *restyled)
     ]
-    yield from _table(["set", "kind", "rows", "conversations", "licences", "dropped, by reason"], rows)
+    header = ["artifact", "kind", "source and revision", "rows", "kept", "licences", "dropped, by reason"]
+    yield from _table(header, rows)
     if rows:
         yield ""
         yield "Written by others, not under the constitution; their tool calls were executed, and no result is made up."
+    if restyled:
+        yield "Of the restyled ones, the words were judged and revised under it."
 
 
 def _generated(lineage: Lineage) -> Iterator[str]:

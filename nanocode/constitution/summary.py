@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+LICENCES, SOURCES = "licences", "sources"
 ATTEMPTS, SCORES, PRINCIPLES = "accepted at attempt", "scores", "violated principles"
 
 
@@ -44,3 +45,19 @@ def critique_counts(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, in
     for row in rows:
         counts.add(row)
     return counts.to_json()
+
+
+def source_counts(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """By licence, and by set and revision, how many rows others wrote; what was generated here says neither."""
+    counts: dict[str, Counter[str]] = {LICENCES: Counter(), SOURCES: Counter()}
+    for row in rows:
+        provenance = row.get("provenance") or {}
+        if "licence" in provenance:
+            counts[LICENCES][str(provenance["licence"])] += 1
+            counts[SOURCES][source_name(str(provenance.get("set")), provenance.get("revision"))] += 1
+    return {name: dict(sorted(counter.items())) for name, counter in counts.items()}
+
+
+def source_name(name: str, revision: str | None) -> str:
+    """A set as reports name it: with its revision, where it has one."""
+    return name if revision is None else f"{name}@{revision}"

@@ -12,7 +12,7 @@ from typing import Any
 
 from artifacts.costs import stage_costs, total
 from artifacts.repository import Repository, blob_name, fetch_files
-from nanocode.constitution.summary import critique_counts
+from nanocode.constitution.summary import critique_counts, source_counts
 
 GENERATING = ("generate_rollouts", "restyle_instructions")
 
@@ -35,7 +35,8 @@ def generated(repository: Repository, record: str, examples: int = 2) -> Generat
     with tempfile.TemporaryDirectory(prefix="nanocode-card-") as folder:
         path = _rows_file(repository, record, Path(folder))
         shown = tuple(islice(_rows(path), examples))
-        return Generated(critique_counts(_rows(path)), total(costs), shown)
+        written = {name: found for name, found in source_counts(_rows(path)).items() if found}
+        return Generated(critique_counts(_rows(path)) | written, total(costs), shown)
 
 
 def _rows_file(repository: Repository, record: str, folder: Path) -> Path:

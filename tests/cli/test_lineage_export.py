@@ -56,7 +56,10 @@ def store(tmp_path: Path) -> SimpleNamespace:
                  {"tasks": 8, "kept": 7, "dropped": {"loop": 1}, "gate": {"kept": 7}, "pairs": 7})  # fmt: skip
     sets = make("convert_instructions", "instructions", "nano/instructions-oss", {},
                 {"source": "oss", "kind": "self_oss_instruct", "rows": 9, "kept": 5, "licences": {"ODC-By-1.0": 5},
-                 "dropped": {"no code block": 4}})  # fmt: skip
+                 "sources": {"org/oss@0123": 5}, "dropped": {"no code block": 4}})  # fmt: skip
+    restyled = make("restyle_instructions", "restyled", "nano/restyled-oss-preference", {},
+                    {"tasks": 5, "kept": 4, "pairs": 3, "dropped": {"oss: no version was accepted": 1},
+                     "licences": {"ODC-By-1.0": 3}, "sources": {"org/oss@0123": 3}}, instructions=sets)  # fmt: skip
     shape = {"depth": 4, "width": 128, "heads": 2, "context_tokens": 256, "recipe": "nanochat"}
     trained = {"steps": 60, "tokens": 1234, "curve": [{"loss": 4.5}], "returns": []}
     held = {"device_seconds": 3600.0, "usd": 2.0, "tokens_trained": 1234}
@@ -64,7 +67,7 @@ def store(tmp_path: Path) -> SimpleNamespace:
         "pretrain", "model", "nano/base", {"model": shape, "weights": {"docs": 1.0}}, trained, held, data=shards
     )
     dpo = make("dpo", "model", "nano/dpo", {"dpo": {"batch_pairs": 16}}, trained, model=base, pairs=pairs,
-               instructions=sets)  # fmt: skip
+               instructions=sets, restyled=restyled)  # fmt: skip
     config = {"evaluation": {"tasks": 10}}
     first = make("evaluate", "evaluation", "nano/evaluation-base", config, evaluation(0, 2.0), model=base)
     last = make("evaluate", "evaluation", "nano/evaluation-dpo", config, evaluation(7, 3.0), model=dpo)
@@ -109,12 +112,17 @@ def test_the_card_shows_the_data_with_licences_and_what_was_dropped_and_no_name_
 
 def test_an_instruction_set_is_told_apart_from_what_the_rules_taught(run):
     text = card(run)
-    assert "| oss | self_oss_instruct | 9 | 5 | ODC-By-1.0 5 | no code block 4 |" in text
+    kept = "org/oss@0123 5 | 9 | 5 | ODC-By-1.0 5 | no code block 4 |"
+    assert f"| nano/instructions-oss | self_oss_instruct | {kept}" in text
+    kept = "org/oss@0123 3 | 5 | 3 | ODC-By-1.0 3 | oss: no version was accepted 1 |"
+    assert f"| nano/restyled-oss-preference | restyled | {kept}" in text
     assert "What it was taught after pretraining, but for nano/instructions-oss, was written by rules" in text
     pytest.importorskip("cyclonedx")
     bom = json.loads(run("nano", "--format", "cyclonedx")[1])
-    (part,) = [each for each in bom["components"] if each["name"] == "nano/instructions-oss"]
-    assert part["licenses"] == [{"license": {"id": "ODC-By-1.0"}}]
+    for name in ("nano/restyled-oss-preference", "nano/instructions-oss"):
+        (part,) = [each for each in bom["components"] if each["name"] == name]
+        assert part["licenses"] == [{"license": {"id": "ODC-By-1.0"}}]
+        assert {"name": "nanocode:sources", "value": "org/oss@0123"} in part["properties"]
     facts = {each["name"]: each["value"] for each in part["properties"]}
     assert facts["nanocode:rows"] == "5" and "nanocode:taught_by" not in facts
 

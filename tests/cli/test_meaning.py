@@ -28,7 +28,7 @@ def test_rows_are_what_an_artifact_holds(kind, metrics, count):
     assert rows(part(kind, metrics)) == count
 
 
-@pytest.mark.parametrize("kind", ["shards", "instructions", "restyled"])
+@pytest.mark.parametrize("kind", ["shards", "instructions", "restyled", "pairs"])
 def test_licences_go_with_every_kind_that_holds_the_words_of_others(kind):
     assert licences(part(kind, {"licences": {"MIT": 2, "Apache-2.0": 1}})) == ["Apache-2.0", "MIT"]
 

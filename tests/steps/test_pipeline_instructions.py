@@ -91,3 +91,4 @@ def test_the_record_names_the_source_and_what_was_kept(rows: Path, tmp_path: Pat
     assert raw.name == "show/instructions-source-oss"
     metrics = run.repository.provenances(record.digest)[-1].metrics
     assert (metrics["kept"], metrics["licences"]) == (ROWS, {"MIT": ROWS})
+    assert list(metrics["sources"].values()) == [ROWS]
