@@ -18,6 +18,7 @@ PACKAGES = ("flows", "steps", "artifacts", "nanocode")
 FORBIDDEN: dict[str, tuple[str, ...]] = {
     "nanocode.cli": (),
     "nanocode.config": ("flows", "steps", "artifacts", "nanocode", "jax", "metaflow"),
+    "nanocode.growing_file": ("flows", "steps", "artifacts", "nanocode", "jax", "metaflow"),
     "nanocode.words": ("flows", "steps", "artifacts", "nanocode", "jax", "metaflow"),
     "nanocode.merges": ("flows", "steps", "artifacts", "nanocode", "jax", "metaflow"),
     "nanocode.workers": ("flows", "steps", "artifacts", "nanocode", "jax", "metaflow"),
@@ -37,6 +38,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
 GROUND_FLOOR = {
     "nanocode.config": set(),
     "nanocode.config_file": {"nanocode.config"},
+    "nanocode.growing_file": set(),
     "nanocode.words": set(),
     "nanocode.merges": set(),
     "nanocode.workers": set(),

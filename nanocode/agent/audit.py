@@ -13,7 +13,6 @@ Lines are readable by their owner alone. Arguments are redacted (`nanocode.agent
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -21,10 +20,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from nanocode.agent.redaction import redacted
+from nanocode.growing_file import DiskFullError, FileInUseError, GrowingFile
 
 VERSION = 1
 NOTHING = "0" * 64
@@ -55,21 +54,20 @@ class AuditLog:
         self.session = self.path.stem if session is None else session
         self._clock = clock
         self._lines, self._previous, self._next_call = 0, NOTHING, 0
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._descriptor = os.open(self.path, flags, 0o600)
         try:
-            self._open()
+            self._file = GrowingFile(self.path, private=True)
+        except FileInUseError:
+            raise AuditError(f"{self.path} is in use by another session: end it or name another log") from None
+        try:
+            self._take_up()
         except BaseException:
-            self.close()
+            self._file.close()
             raise
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -105,13 +103,12 @@ class AuditLog:
         }
         line = json.dumps({**entry, "previous": self._previous}).encode("ascii") + b"\n"
         try:
-            written = os.write(self._descriptor, line)
-            if written != len(line):
-                os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - written)
-                raise AuditError(f"{self.path}: the disk took {written} of {len(line)} bytes: free some space")
+            self._file.append(line)
             self._lines, self._previous = self._lines + 1, _sha256(line)
             if durable:
                 self._settle()
+        except DiskFullError as error:
+            raise AuditError(str(error)) from None
         except OSError as error:
             raise AuditError(
                 f"{self.path} cannot be written ({error.strerror}): nothing runs without its log"
@@ -120,24 +117,16 @@ class AuditLog:
 
     def close(self) -> None:
         """Let go of the file, all of it on disk. Raises OSError when the disk refuses."""
-        if self._descriptor >= 0:
-            try:
-                if self._lines:
-                    self._settle()
-            finally:
-                os.close(self._descriptor)
-                self._descriptor = -1
+        if not self._file.closed:
+            with self._file:
+                self._settle()
 
     def _settle(self) -> None:
-        os.fsync(self._descriptor)
+        self._file.sync()
         _write_head(self.path, self._lines, self._previous)
 
-    def _open(self) -> None:
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise AuditError(f"{self.path} is in use by another session: end it or name another log") from None
-        if not os.fstat(self._descriptor).st_size and not _head_path(self.path).exists():
+    def _take_up(self) -> None:
+        if not self._file.size and not _head_path(self.path).exists():
             self._entries: tuple[Mapping[str, Any], ...] = ()
             _write_head(self.path, 0, NOTHING)
             self.append("header", version=VERSION)
@@ -146,7 +135,7 @@ class AuditLog:
         found = verify(self.path)
         self._entries = found.entries
         if found.torn_bytes:
-            os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - found.torn_bytes)
+            self._file.cut(self._file.size - found.torn_bytes)
         lines, _ = _split(self.path.read_bytes())
         self._lines, self._previous = len(lines), _sha256(lines[-1]) if lines else NOTHING
         self._next_call = 1 + max((int(entry.get("call", -1)) for entry in found.entries), default=-1)

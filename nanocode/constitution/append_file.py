@@ -8,15 +8,15 @@ most those).
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
+
+from nanocode.growing_file import DiskFullError, FileInUseError, GrowingFile
 
 SYNC_RECORDS = 256
 _HEADER_BYTES = 18
@@ -43,65 +43,49 @@ class AppendFile:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._unsynced = self._end = self.torn_bytes = 0
         try:
-            self._lock()
-        except BaseException:
-            os.close(self._descriptor)
-            raise
+            self._file = GrowingFile(self.path)
+        except FileInUseError as error:
+            raise LedgerError(f"{error}: wait for it or end it") from None
+        self._unsynced = self.torn_bytes = 0
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def records(self) -> Iterator[tuple[Place, Any]]:
         """All records in the order of writing, to be read once, to the end, before the first `append`."""
+        end = 0
         for place, value in whole_records(self.path):
             yield place, value
-            self._end = place.offset + place.length
-        self.torn_bytes = os.fstat(self._descriptor).st_size - self._end
-        os.ftruncate(self._descriptor, self._end)
+            end = place.offset + place.length
+        self.torn_bytes = self._file.size - end
+        self._file.cut(end)
 
     def read(self, place: Place) -> Any:
         """The record at `place`. Raises LedgerError when it no longer verifies."""
-        return read_record(self._descriptor, place, self.path)
+        return _verified(self._file.read(place.offset, place.length), place, self.path)
 
     def append(self, value: Any) -> Place:
         """Write a record. Raises LedgerError when the disk is full."""
         line = _encode(value)
-        written = os.pwrite(self._descriptor, line, self._end)
-        if written != len(line):
-            os.ftruncate(self._descriptor, self._end)
-            raise LedgerError(f"{self.path}: the disk took {written} of {len(line)} bytes: free some space")
-        place = Place(self._end, len(line))
-        self._end += len(line)
+        try:
+            place = Place(self._file.append(line), len(line))
+        except DiskFullError as error:
+            raise LedgerError(str(error)) from None
         self._unsynced += 1
         if self._unsynced >= SYNC_RECORDS:
-            self._sync()
+            self._file.sync()
+            self._unsynced = 0
         return place
 
     def close(self) -> None:
         """Flush to disk and let go of the file."""
-        if self._descriptor >= 0:
-            self._sync()
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def _sync(self) -> None:
-        os.fsync(self._descriptor)
-        self._unsynced = 0
-
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise LedgerError(f"{self.path} is in use by another process: wait for it or end it") from None
+        if not self._file.closed:
+            with self._file:
+                self._file.sync()
 
 
 def whole_records(path: Path) -> Iterator[tuple[Place, Any]]:
@@ -123,7 +107,11 @@ def whole_records(path: Path) -> Iterator[tuple[Place, Any]]:
 
 def read_record(descriptor: int, place: Place, path: Path) -> Any:
     """The record at `place` of an open file. Raises LedgerError when it no longer verifies."""
-    found = _decode(os.pread(descriptor, place.length, place.offset))
+    return _verified(os.pread(descriptor, place.length, place.offset), place, path)
+
+
+def _verified(line: bytes, place: Place, path: Path) -> Any:
+    found = _decode(line)
     if found is None:
         raise LedgerError(f"{path}: the record at byte {place.offset} changed on disk: delete the file")
     return found[0]
