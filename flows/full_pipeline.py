@@ -51,12 +51,13 @@ class FullPipeline(FlowSpec):
     @step
     @stage
     def start(self):
-        """Check the configuration and list what fans out."""
+        """Check the configuration and list what fans out; downloaded benchmarks are checked and enter the lineage."""
         self.started = time.time()
         settings = self.settings()
         planned.plan_stages(settings)  # a model that cannot be built is refused here, not after hours of data
         if self.reuse:
             pipeline.check_reuse(pipeline.read_names(self.reuse), settings)
+        self.benchmarks = pipeline.import_benchmarks(self.run())
         self.sources = [source.name for source in settings.data.sources]
         self.rollout_shards = pipeline.rollout_shards(settings)
         self.next(self.shard_data, foreach="sources")
@@ -72,7 +73,7 @@ class FullPipeline(FlowSpec):
     @stage
     def gather_shards(self, inputs):
         """The shards of all sources, by name."""
-        self.merge_artifacts(inputs, include=["started", "rollout_shards"])
+        self.merge_artifacts(inputs, include=["started", "rollout_shards", "benchmarks"])
         self.shards = {task.source: task.shard for task in inputs}
         self.next(self.fit_tokenizer)
 
@@ -98,7 +99,9 @@ class FullPipeline(FlowSpec):
     @stage
     def evaluate_base(self):
         """What the base model can do: the yardstick for the stages after it."""
-        self.base_evaluation = pipeline.evaluate(self.run(), "base", self.base, self.tokenizer, self.shards, self.soul)
+        self.base_evaluation = pipeline.evaluate(
+            self.run(), "base", self.base, self.tokenizer, self.shards, self.soul, benchmarks=self.benchmarks
+        )
         self.next(self.sft)
 
     @step
@@ -148,7 +151,7 @@ class FullPipeline(FlowSpec):
             inputs,
             include=[
                 "started", "soul", "shards", "tokenizer", "base", "base_evaluation", "conversations", "pairs",
-                "instructions",
+                "instructions", "benchmarks",
             ],
         )  # fmt: skip
         self.sft_model = pipeline.sft(self.run(), self.base, self.tokenizer, self.conversations, self.instructions)
@@ -174,8 +177,9 @@ class FullPipeline(FlowSpec):
         self.evaluations = {"base": self.base_evaluation}
         for name, model in (("sft", self.sft_model), ("dpo", self.dpo_model)):
             self.evaluations[name] = pipeline.evaluate(
-                self.run(), name, model, self.tokenizer, self.shards, self.soul, preferences if name == "dpo" else None
-            )
+                self.run(), name, model, self.tokenizer, self.shards, self.soul,
+                preferences if name == "dpo" else None, self.benchmarks,
+            )  # fmt: skip
         cards.evaluation(current.card["evaluation"], self.run(), self.evaluations)
         self.next(self.release)
 

@@ -19,6 +19,7 @@ from nanocode.data.shards import read_texts
 from nanocode.evaluation.adherence import episode_adherence
 from nanocode.evaluation.agent_tasks import Episode, run_tasks, summarise
 from nanocode.evaluation.bits_per_byte import bits_per_byte
+from nanocode.evaluation.core.scoring import ModelScorer
 from nanocode.evaluation.funnel import funnel, passage
 from nanocode.evaluation.intervals import Rate
 from nanocode.evaluation.references import Reference, references
@@ -29,13 +30,14 @@ from nanocode.tasks.registry import sample_tasks
 from nanocode.tokenizer import Tokenizer
 from nanocode.training.preference import score
 from nanocode.training.stage import Running
+from steps import benchmarks
 from steps.dpo import read_pairs, read_reference
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """`shards` maps a register ("text", "code") to the folders of its sources; `pairs` and `reference` may be left
-    out.
+    """`shards` maps a register ("text", "code") to the folders of its sources; `pairs`, `reference` and `benchmarks`
+    (downloaded ones, by name) may be left out.
     """
 
     model: Path
@@ -45,6 +47,7 @@ class Inputs:
     output: Path
     pairs: Sequence[Path] = field(default_factory=tuple)
     reference: Path | None = None
+    benchmarks: Mapping[str, Path] = field(default_factory=dict)
 
 
 def run(config: EvaluationConfig, dpo: DpoConfig, inputs: Inputs, running: Running) -> dict[str, Any]:
@@ -78,6 +81,9 @@ def run(config: EvaluationConfig, dpo: DpoConfig, inputs: Inputs, running: Runni
             metrics[name]["funnel"] = funnel(episodes, expert).to_json()
             running.say(f"evaluate: {name}: tasks solved {summarise(episodes).success}, SOUL kept {adherence}")
             file.writelines(_episode_line(name, episode, expert[episode.task.id]) for episode in episodes)
+    if "core" in inputs.benchmarks:
+        scorer = ModelScorer(model, tokenizer)
+        metrics["core"] = benchmarks.core(config, inputs.benchmarks["core"], scorer, running, inputs.output)
     if inputs.pairs and inputs.reference is not None:
         metrics["preference"] = _preference(model, tokenizer, dpo.beta, inputs, inputs.reference)
     text = json.dumps(metrics, indent=2, sort_keys=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import zlib
 from collections.abc import Iterator, Mapping
@@ -37,6 +38,15 @@ def read_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield where, row
     if not found:
         raise BenchmarkError(f"{path} is empty: take it from its source again")
+
+
+def file_sha256(path: Path) -> str:
+    """Of a file's bytes, as they are. Raises BenchmarkError when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise BenchmarkError(f"{path} cannot be read ({error})") from None
 
 
 def _lines(path: Path) -> Iterator[bytes]:

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 _NAMES = {
+    "benchmarks": ("import_benchmarks",),
     "data": ("fit_tokenizer", "import_file", "import_soul", "plan_rows", "shard_data", "tokenise"),
     "earlier_answers": ("tidy_ledgers",),
     "generation": ("gather_rollouts", "generate_rollouts", "rollout_shards"),

@@ -23,8 +23,11 @@ def evaluate(
     shards: Mapping[str, str],
     soul: str,
     preferences: tuple[str, str] | None = None,
+    benchmarks: Mapping[str, str] | None = None,
 ) -> str:
-    """One model's evaluation; `preferences` are the records of the pairs and of the reference log-probs."""
+    """One model's evaluation; `preferences` are the records of the pairs and of the reference log-probs, `benchmarks`
+    those of the downloaded benchmarks by name.
+    """
     config = run.config
     registers = {source.name: source.register_as for source in config.data.sources}
 
@@ -42,6 +45,7 @@ def evaluate(
             making.output,
             [making.inputs["pairs"]] if preferences else [],
             making.inputs["reference"] if preferences else None,
+            by_name(making, "benchmark"),
         )
         require_sandbox()
         return stage.run(config.evaluation, config.dpo, inputs, run.running(making))
@@ -51,6 +55,9 @@ def evaluate(
     if preferences:
         identity["beta"] = config.dpo.beta
         inputs |= dict(zip(("pairs", "reference"), preferences, strict=True))
+    if benchmarks:
+        identity["benchmarks"] = config.evaluation.benchmark_identity()
+        inputs |= roles("benchmark", benchmarks)
     return run.make(
         Stage("evaluate", "evaluation", run.name(f"evaluation-{what}"), "steps.evaluate", identity, inputs), produce
     )

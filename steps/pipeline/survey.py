@@ -23,6 +23,8 @@ from artifacts.records import ArtifactError, Fingerprint, Provenance, key_payloa
 from artifacts.reuse import find_reusable
 from nanocode.config import InstructionSource
 from nanocode.data.documents import SourceError
+from nanocode.evaluation.benchmarks import BenchmarkError
+from steps.pipeline.benchmarks import benchmark_paths, import_benchmark
 from steps.pipeline.data import fit_tokenizer, import_soul, shard_data
 from steps.pipeline.generation import SPLITS, Split, gather_rollouts, generate_rollouts, rollout_shards
 from steps.pipeline.instructions import convert_set
@@ -149,7 +151,14 @@ def survey(run: Survey) -> list[Outlook]:
             name = run.name(f"instructions-{source.name}")
             return run.note(Outlook("convert_instructions", name, "blocked", obstacle=str(error)))
 
-    walk(run, shards, conversations)
+    def benchmark(_: Run, name: str) -> str:
+        try:
+            return import_benchmark(run, name)
+        except BenchmarkError as error:
+            blocked = Outlook("import_benchmark", run.name(f"benchmark-{name}"), "blocked", obstacle=str(error))
+            return run.note(blocked)
+
+    walk(run, shards, conversations, benchmark)
     return run.outlooks
 
 
@@ -157,16 +166,18 @@ def walk(
     run: Run,
     shards_of: Callable[[Run, str], str] = shard_data,
     conversations_of: Callable[[Run, InstructionSource, str], str] = convert_set,
+    benchmark_of: Callable[[Run, str], str] = import_benchmark,
 ) -> str:
     """Every stage in turn; returns the record of the assembled model version.
 
     The flow's wiring in one process: a test of whole pipelines holds the one against the other.
     """
+    benchmarks = {name: benchmark_of(run, name) for name in benchmark_paths(run.config.evaluation)}
     shards = {source.name: shards_of(run, source.name) for source in run.config.data.sources}
     soul = import_soul(run)
     tokenizer = fit_tokenizer(run, shards)
     base = pretrain(run, shards, tokenizer)
-    evaluations = {"base": evaluate(run, "base", base, tokenizer, shards, soul)}
+    evaluations = {"base": evaluate(run, "base", base, tokenizer, shards, soul, benchmarks=benchmarks)}
     rollouts = {split: _rollouts(run, split, tokenizer, soul) for split in SPLITS}
     sets = {source.name: conversations_of(run, source, tokenizer) for source in run.config.constitution.sources}
     restyled = {split: restyle_instructions(run, split, sets, tokenizer, soul) for split in SPLITS}
@@ -175,8 +186,8 @@ def walk(
     sft_model = sft(run, base, tokenizer, conversations, sets | restyled["sft"])
     log_probs = reference(run, sft_model, tokenizer, pairs)
     dpo_model = dpo(run, sft_model, tokenizer, pairs, log_probs)
-    evaluations["sft"] = evaluate(run, "sft", sft_model, tokenizer, shards, soul)
-    evaluations["dpo"] = evaluate(run, "dpo", dpo_model, tokenizer, shards, soul, (pairs, log_probs))
+    evaluations["sft"] = evaluate(run, "sft", sft_model, tokenizer, shards, soul, benchmarks=benchmarks)
+    evaluations["dpo"] = evaluate(run, "dpo", dpo_model, tokenizer, shards, soul, (pairs, log_probs), benchmarks)
     return assemble(run, dpo_model, tokenizer, soul, evaluations, conversations)
 
 

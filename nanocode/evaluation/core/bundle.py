@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args
 
 import yaml
 
-from nanocode.evaluation.benchmarks import BenchmarkError, read_rows
+from nanocode.evaluation.benchmarks import BenchmarkError, file_sha256, read_rows
 
 TaskType = Literal["multiple_choice", "schema", "language_modeling"]
 
@@ -82,7 +82,7 @@ class Bundle:
     @cached_property
     def digest(self) -> str:
         """sha256 over the names and contents of the files: the same wherever the bundle lies."""
-        lines = [f"{_sha256(self.folder / name)}  {name}\n" for name in self.files]
+        lines = [f"{file_sha256(self.folder / name)}  {name}\n" for name in self.files]
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
     def items(self, examples_per_task: int | None) -> int:
@@ -212,8 +212,3 @@ def _texts(row: Mapping[str, Any], column: str, where: str) -> Iterator[str]:
     if not isinstance(values, list) or len(values) < 2 or not all(isinstance(value, str) for value in values):
         raise BenchmarkError(f"{where} has no list of two or more texts in {column!r}")
     return iter(values)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

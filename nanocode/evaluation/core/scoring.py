@@ -37,9 +37,17 @@ class Score:
 class Scorer(Protocol):
     """Somebody who can be asked the questions of CORE."""
 
-    bos: int
-    context_tokens: int
-    encode: Encode
+    @property
+    def bos(self) -> int:
+        """The id that every prompt begins with."""
+
+    @property
+    def context_tokens(self) -> int:
+        """The longest prompt, in tokens."""
+
+    @property
+    def encode(self) -> Encode:
+        """From a text to its ids."""
 
     def score(self, prompts: Sequence[Prompt]) -> list[Score]:
         """In the order of the prompts."""
