@@ -218,7 +218,7 @@ def test_a_command_that_floods_has_not_done_what_it_was_asked_for(toolbox: Toolb
 def test_a_command_that_takes_too_much_in_sum_is_told_which_bound_it_was(toolbox: Toolbox) -> None:
     """Not only that it was killed, which could have been anybody."""
     toolbox.limits = ToolLimits(bash=Limits(total_memory_bytes=1))
-    assert use(toolbox, "Bash", command="echo hi; sleep 5") == "hi\nstopped: more than 1 bytes of memory"
+    assert use(toolbox, "Bash", command="sleep 5").endswith("\nstopped: more than 1 bytes of memory")
 
 
 @given(st.text("ab\n", max_size=400), st.integers(60, 200))
