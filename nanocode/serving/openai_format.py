@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import Any, Literal, Protocol
 
 from nanocode.constitution.wire import openai_call
 from nanocode.conversation import ConversationError, ToolCall, parse_assistant
+from nanocode.inference.reply_text import ReplyText
 from nanocode.serving.chat_request import ApiError, ParameterTypes
 from nanocode.tokenizer import Tokenizer
 
@@ -56,13 +56,12 @@ class Choice:
     stop: Sequence[str] = ()
     may_call: bool = True
     tokens: list[Token] = field(default_factory=list, init=False)
-    _decoder: codecs.IncrementalDecoder = field(init=False, repr=False)
+    _text: ReplyText = field(init=False, repr=False)
     _held: str = field(default="", init=False)
-    _in_text: bool = field(default=True, init=False)
     _stopped: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._text = ReplyText(self.tokenizer)
 
     @property
     def is_over(self) -> bool:
@@ -75,18 +74,15 @@ class Choice:
             return Piece("", ())
         self.tokens.append(token)
         if not self.may_call and token.id in self.tokenizer.special_ids:
-            text = self._cut(self._held + self._decoder.decode(b"", final=True))
+            text = self._cut(self._held + self._text.end())
             self._stopped, self._held = True, ""
             return Piece(text, ())
-        if not self._in_text or token.id in self.tokenizer.special_ids:
-            self._in_text = False
-            return Piece("", ())
-        return Piece(self._certain(self._decoder.decode(self.tokenizer.decode_bytes([token.id]))), (token,))
+        said = self._certain(self._text.add(token.id))
+        return Piece(said, () if self._text.is_over else (token,))
 
     def end(self) -> Ended:
         """After the last token. Raises ApiError (`tool_use_failed`) when the output is no message."""
-        text = self._held + ("" if self._stopped else self._decoder.decode(b"", final=True))
-        text = text if self._stopped else self._cut(text)
+        text = self._held if self._stopped else self._cut(self._held + self._text.end())
         if self._stopped:
             return Ended(Piece(text, ()), None, "stop")
         ids = [token.id for token in self.tokens]
