@@ -21,12 +21,13 @@ from nanocode.config import ConstitutionConfig, DecontaminationConfig
 from nanocode.constitution.accounts import Accounts, Budget
 from nanocode.constitution.asking import Asking, ask_critic
 from nanocode.constitution.calibration import calibrate
-from nanocode.constitution.clients import Clients, open_clients, prices_of
+from nanocode.constitution.clients import Clients, open_clients
 from nanocode.constitution.earlier import EarlierAnswers, Source
 from nanocode.constitution.endpoint import ReplyError
 from nanocode.constitution.faults import EndpointError
 from nanocode.constitution.ledger import Ledger
 from nanocode.constitution.output import Decontaminated, InOrder, Sink
+from nanocode.constitution.pricing import prices_of
 from nanocode.constitution.prompts import PARTS, RULES_MODEL
 from nanocode.constitution.rollout import Rollout
 from nanocode.constitution.soul import Soul

@@ -23,6 +23,7 @@ from types import TracebackType
 from nanocode.constitution.append_file import AppendFile
 from nanocode.constitution.faults import EndpointError, usage_of
 from nanocode.constitution.ledger import Answer, Ledger
+from nanocode.constitution.pricing import Price
 
 KILLED = "in flight at a kill"
 
@@ -32,18 +33,6 @@ class BudgetError(EndpointError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, transient=False, fatal=True)
-
-
-@dataclass(frozen=True)
-class Price:
-    """US dollars for a million tokens."""
-
-    input: float
-    output: float
-
-    def of(self, tokens_in: int, tokens_out: int) -> float:
-        """US dollars for that many tokens."""
-        return (tokens_in * self.input + tokens_out * self.output) / 1e6
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from nanocode.config import ConstitutionConfig, EndpointConfig
 from nanocode.constitution import prompts
-from nanocode.constitution.accounts import Accounts, Price
+from nanocode.constitution.accounts import Accounts
 from nanocode.constitution.earlier import EarlierAnswers
 from nanocode.constitution.endpoint import Endpoint
 from nanocode.constitution.ledger import Ledger
@@ -68,16 +68,3 @@ async def open_clients(
     finally:
         for opened in endpoints.values():
             await opened.close()
-
-
-def price_of(endpoint: EndpointConfig) -> Price | None:
-    """What an endpoint takes; the embedded teacher takes nothing. None: unknown."""
-    if endpoint.base_url is None:
-        return Price(0.0, 0.0)
-    given, said = endpoint.usd_per_million_input_tokens, endpoint.usd_per_million_output_tokens
-    return None if given is None or said is None else Price(given, said)
-
-
-def prices_of(config: ConstitutionConfig) -> dict[str, Price | None]:
-    """Prices by part."""
-    return {part: price_of(getattr(config, part)) for part in PARTS}

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from nanocode.config import ConstitutionConfig
-from nanocode.constitution.accounts import Price
+from nanocode.constitution.pricing import Price, price_of
 from steps.pipeline.answers import ACCOUNTS, LEDGERS, entries
 
 
@@ -16,8 +16,6 @@ def prices(config: ConstitutionConfig) -> dict[str, Price]:
 
     A model that two endpoints sell at different prices has none here: an answer does not say which of them gave it.
     """
-    from nanocode.constitution.clients import price_of  # only where something is generated: it loads the client
-
     found: dict[str, set[Price | None]] = {}
     for endpoint in (config.generator, config.critic, config.reviser):
         found.setdefault(endpoint.model, set()).add(price_of(endpoint))

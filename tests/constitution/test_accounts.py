@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanocode.constitution.accounts import Accounts, Budget, BudgetError, Charge, Price, failures_in
+from nanocode.constitution.accounts import Accounts, Budget, BudgetError, Charge, failures_in
 from nanocode.constitution.faults import EndpointError
 from nanocode.constitution.ledger import Ledger
+from nanocode.constitution.pricing import Price
 
 PRICES = {"generator": Price(2.0, 10.0), "critic": Price(1.0, 1.0)}
 

@@ -3,9 +3,10 @@ import asyncio
 import pytest
 
 from nanocode.config import ConstitutionConfig, EndpointConfig
-from nanocode.constitution.accounts import Accounts, Price
-from nanocode.constitution.clients import open_clients, prices_of
+from nanocode.constitution.accounts import Accounts
+from nanocode.constitution.clients import open_clients
 from nanocode.constitution.ledger import Ledger
+from nanocode.constitution.pricing import Price, prices_of
 from nanocode.constitution.prompts import PARTS
 
 

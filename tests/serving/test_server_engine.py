@@ -15,8 +15,9 @@ from nanocode.cli.model_loading import Found, LoadedModel
 from nanocode.cli.serve import make_app
 from nanocode.config import ConstitutionConfig, EndpointConfig
 from nanocode.constitution.accounts import Accounts
-from nanocode.constitution.clients import open_clients, prices_of
+from nanocode.constitution.clients import open_clients
 from nanocode.constitution.ledger import Ledger
+from nanocode.constitution.pricing import prices_of
 from nanocode.constitution.prompts import PARTS, tool_schemas
 from nanocode.conversation import Message, render_prompt
 from nanocode.inference.engine import Scored

@@ -13,9 +13,9 @@ import pytest
 from nanocode.config import ConfigError, ConstitutionConfig, EndpointConfig
 from nanocode.constitution.accounts import Accounts, BudgetError
 from nanocode.constitution.calibration import CalibrationError
-from nanocode.constitution.clients import prices_of
 from nanocode.constitution.faults import EndpointError
 from nanocode.constitution.ledger import Ledger
+from nanocode.constitution.pricing import prices_of
 from nanocode.constitution.probes import PROBES
 from nanocode.constitution.prompts import RULES_MODEL, part_of
 from nanocode.constitution.soul import Soul
