@@ -56,8 +56,7 @@ class ContextWindow:
 
     def rewind(self, messages: Sequence[Message]) -> None:
         """Forget what was left out of messages that are no longer in the record."""
-        self._results = min(self._results, len(_results(messages)))
-        self._exchanges = min(self._exchanges, max(_exchanges(messages) - 1, 0))
+        self._results, self._exchanges = self._left_out(messages)
 
     def view(self, messages: Sequence[Message]) -> View:
         """What of ``messages`` (a user message or a tool result comes last) the model is to see.
@@ -69,7 +68,7 @@ class ContextWindow:
             self._make_room(messages)
         shortened = sum(len(messages[place].content) > len(ELIDED) for place in _results(messages)[before[0] :])
         kept = sum(len(messages[place].content) > len(ELIDED) for place in _results(messages)[self._results :])
-        return View(self._shown(messages), shortened - kept, self._exchanges - before[1])
+        return View(self.shown(messages), shortened - kept, self._exchanges - before[1])
 
     def _make_room(self, messages: Sequence[Message]) -> None:
         """Older results, then older exchanges, each until the low water is reached; the newest result comes last."""
@@ -89,18 +88,24 @@ class ContextWindow:
             )
 
     def _tokens(self, messages: Sequence[Message]) -> int:
-        return self.count(self._shown(messages))
+        return self.count(self.shown(messages))
 
-    def _shown(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+    def _left_out(self, messages: Sequence[Message]) -> tuple[int, int]:
+        """How many results and exchanges of these messages, whose last exchange always stays."""
+        return min(self._results, len(_results(messages))), min(self._exchanges, max(_exchanges(messages) - 1, 0))
+
+    def shown(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """The messages without what has been left out so far; unlike in `view`, no more makes room."""
+        results, exchanges = self._left_out(messages)
         shown = list(messages)
-        for place in _results(messages)[: self._results]:
+        for place in _results(messages)[:results]:
             if len(shown[place].content) > len(ELIDED):
                 shown[place] = replace(shown[place], content=ELIDED)
-        if not self._exchanges:
+        if not exchanges:
             return tuple(shown)
         opening = shown[:1] if shown[0].role == "system" else []
         starts = [place for place, message in enumerate(shown) if message.role == "user"]
-        return (*opening, *shown[starts[self._exchanges] :])
+        return (*opening, *shown[starts[exchanges] :])
 
 
 def _results(messages: Sequence[Message]) -> list[int]:

@@ -18,6 +18,7 @@ from openai import OpenAI, omit
 from nanocode.constitution.prompts import tool_schemas
 from nanocode.constitution.wire import WireError, message_from_reply, to_openai
 from nanocode.conversation import MalformedReply, Message, ToolCall
+from nanocode.inference.cut import CutReply
 from nanocode.inference.overflow import ContextOverflow
 
 SYSTEM = """\
@@ -28,6 +29,11 @@ needs no function, reply with a sentence or two and no call. When the request le
 MAX_RETRIES = 4
 TIMEOUT_SECONDS = 120.0
 _SHOWN_CHARACTERS = 200
+# Reasons of an endpoint for an end that the model did not choose.
+_CUTS: Mapping[str | None, str] = {
+    "length": "cut off by the endpoint's bound on its length",
+    "content_filter": "cut off by the endpoint's content filter",
+}
 _ARGUMENTS: Mapping[str, str] = {
     "file_path": "Path of the file, relative to the workspace.",
     "path": "File or folder to search, relative to the workspace; left out: all of it.",
@@ -121,7 +127,7 @@ class EndpointResponder:
         )
 
     def respond(self, conversation: Sequence[Message]) -> Message:
-        """The next assistant message. Raises as `stream` does."""
+        """The next assistant message, a CutReply where the endpoint says so. Raises as `stream` does."""
         message: Message | None = None
         for piece in self.stream(conversation):
             if isinstance(piece, Message):
@@ -213,15 +219,15 @@ def _told(error: openai.OpenAIError) -> tuple[str | None, str]:
 
 
 def _message(pieces: _Pieces) -> Message:
-    """The reply as a message. Raises MalformedReply."""
-    call = pieces.first_call()
+    """The reply as a message; a whole call is one, whatever cut off the rest. Raises MalformedReply."""
+    call, cut = pieces.first_call(), _CUTS.get(pieces.reason, "")
     if call is None:
-        return Message("assistant", pieces.text)
+        return CutReply("assistant", pieces.text, why=cut) if cut else Message("assistant", pieces.text)
     try:
         message = message_from_reply({"content": pieces.text, "tool_calls": [{"function": call}]}, "the reply")
         json.dumps(to_openai([message])[0], ensure_ascii=False).encode()
     except WireError as error:
-        raise _malformed(str(error), pieces.text, call["name"]) from None
+        raise _malformed(f"{cut}: {error}" if cut else str(error), pieces.text, call["name"]) from None
     except UnicodeEncodeError:
         raise _malformed("the reply: half a character is in the call", pieces.text, "") from None
     return message

@@ -16,16 +16,20 @@ from typing import Literal, Protocol, runtime_checkable
 from nanocode.agent.context import ContextWindow
 from nanocode.agent.results import ToolResult, malformed_result, valid_text
 from nanocode.conversation import ConversationError, MalformedReply, Message, ToolCall
+from nanocode.inference.cut import CutReply
 from nanocode.inference.overflow import ContextOverflow
 
-StopReason = Literal["finished", "max_turns", "repeated", "malformed", "context", "time"]
+StopReason = Literal["finished", "length", "max_turns", "repeated", "malformed", "context", "time"]
 
 
 class Responder(Protocol):
     """A model, or anything that answers like one."""
 
     def respond(self, conversation: Sequence[Message]) -> Message:
-        """The next assistant message. Raises MalformedReply on malformed output, ContextOverflow on a long input."""
+        """The next assistant message, a CutReply where a bound ended it before the model did.
+
+        Raises MalformedReply on malformed output, ContextOverflow on a long input.
+        """
 
 
 @runtime_checkable
@@ -110,7 +114,10 @@ class Elided:
 
 @dataclass(frozen=True)
 class Stopped:
-    """The loop has ended: ``finished`` is the model's own choice, everything else a bound. ``detail`` says more."""
+    """The loop has ended: ``finished`` is the model's own choice, everything else a bound. ``detail`` says more.
+
+    ``length`` is a reply that was cut: as far as it goes it is said and stays in the conversation.
+    """
 
     reason: StopReason
     detail: str = ""
@@ -154,6 +161,19 @@ class Session:
         """Every message so far in full, an unfinished run's included, whatever the model still sees of it."""
         return tuple(self._messages)
 
+    @property
+    def seen(self) -> tuple[Message, ...]:
+        """What the model sees of `conversation`, as its context has shown it last."""
+        return self._as_seen(self._messages)
+
+    @property
+    def remembered(self) -> tuple[Message, ...]:
+        """What the model will see before the next user message: of an unfinished run nothing."""
+        return self._as_seen(self._messages[: self._finished_length])
+
+    def _as_seen(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        return tuple(messages) if self.context is None else self.context.shown(messages)
+
     def run(self, text: str) -> Outcome:
         """`send`, to the end."""
         calls, malformed = [], 0
@@ -170,8 +190,8 @@ class Session:
     def send(self, text: str) -> Iterator[Event]:
         """Say ``text`` to the model and yield what happens; the last event is `Stopped`.
 
-        A run that did not finish leaves no trace in the next: the conversation goes on from the last finished answer,
-        because after anything else the grammar of `nanocode.conversation` allows no user message.
+        A run that came to no answer leaves no trace in the next: the conversation goes on from the last answer, whole
+        or cut, because after anything else the grammar of `nanocode.conversation` allows no user message.
         """
         del self._messages[self._finished_length :]
         if self.context is not None:
@@ -203,12 +223,13 @@ class Session:
                 yield from self._put_right(error)
                 continue
             faults = 0
-            self._messages.append(answer)
+            cut = answer if isinstance(answer, CutReply) else None
+            self._messages.append(answer if cut is None else cut.message)
             if answer.content:
                 yield AssistantText(answer.content)
             if answer.tool_call is None:
                 self._finished_length = len(self._messages)
-                yield Stopped("finished")
+                yield Stopped("finished") if cut is None else Stopped("length", f"the reply was {cut.why}")
                 return
             finished = yield from self._call(answer.tool_call)
             recent = [*recent, finished][-self.limits.max_repeats :]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -27,6 +28,9 @@ from nanocode.cli.agent_setup import audit_log as open_audit_log
 from nanocode.cli.agent_setup import check_workspace, shell, state_folder, task
 from nanocode.cli.agent_setup import rules as load_user_rules
 from nanocode.inference.sampling import Sampling
+
+if TYPE_CHECKING:
+    from nanocode.agent.terminal_reading import Status
 
 _LOOK_SECONDS = 0.1
 HISTORY_FILE = "agent-history"
@@ -166,20 +170,26 @@ def _listener(screen: Screen, model: Model, setting: Setting) -> Listener:
     )
 
 
+def status(dialogue: Dialogue, setting: Setting) -> Status:
+    """What the input line shows now. The context holds what the model will see before the next prompt."""
+    from nanocode.agent.terminal_reading import Status
+
+    return Status(
+        mode=dialogue.screen.toolbox.policy.mode,
+        model=dialogue.model.name,
+        workspace=str(setting.workspace.resolve()),
+        unsafe=setting.unsafe,
+        context_used=dialogue.model.count(dialogue.session.remembered),
+        context_size=dialogue.model.context_tokens,
+    )
+
+
 def _converse(dialogue: Dialogue, setting: Setting) -> None:
     from nanocode.agent.terminal import Terminal
-    from nanocode.agent.terminal_reading import LineReader, Status
+    from nanocode.agent.terminal_reading import LineReader
 
-    def status() -> Status:
-        return Status(
-            mode=dialogue.screen.toolbox.policy.mode,
-            model=dialogue.model.name,
-            workspace=str(setting.workspace.resolve()),
-            unsafe=setting.unsafe,
-            context_used=dialogue.model.count(dialogue.session.conversation),
-            context_size=dialogue.model.context_tokens,
-        )
-
-    reader = LineReader(status, setting.workspace, dialogue.models.names, state_folder() / HISTORY_FILE)
+    reader = LineReader(
+        partial(status, dialogue, setting), setting.workspace, dialogue.models.names, state_folder() / HISTORY_FILE
+    )
     dialogue.screen.line(f"{dialogue.model.name} in {setting.workspace.resolve()}; /help lists the commands", "dim")
     Terminal(dialogue, reader.read).run()

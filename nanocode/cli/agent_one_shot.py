@@ -130,7 +130,7 @@ def run_once(
                 "calls": len(calls),
                 "failed_calls": sum(not finished.result.ok for finished in calls),
                 "generated_tokens": None if generated is None else generated - before,
-                "context_tokens": model.count(session.conversation),
+                "context_tokens": model.count(session.seen),
                 "seconds": round(time.monotonic() - started, 3),
                 "conversation": to_json(session.conversation),
             }

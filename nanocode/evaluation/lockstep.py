@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from nanocode.conversation import Message, parse_assistant, render_prompt
+from nanocode.conversation import Message, render_prompt
+from nanocode.inference.cut import parse_reply
 from nanocode.inference.engine import Engine
 from nanocode.inference.overflow import ContextOverflow
 
@@ -63,7 +64,7 @@ class Seat:
         self.cut = 0
 
     def respond(self, conversation: Sequence[Message]) -> Message:
-        """The next message. Raises ContextOverflow, or ConversationError when the output is no message."""
+        """The next message, a CutReply at the bounds. Raises ContextOverflow, or ConversationError when the output is no message."""
         prompt = render_prompt(conversation, self._engine.tokenizer)
         if len(prompt) >= self._engine.context_tokens:
             raise ContextOverflow(
@@ -71,7 +72,7 @@ class Seat:
             )
         ids = self._rendezvous.ask(self._session, prompt)
         self.cut += ids[-1:] != [self._end]
-        return parse_assistant(ids, self._engine.tokenizer)
+        return parse_reply(ids, self._engine.tokenizer)
 
 
 def run_lockstep(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Iterable, Iterator, Sequence
 
-from nanocode.conversation import Message, parse_assistant, render_prompt
+from nanocode.conversation import Message, render_prompt
+from nanocode.inference.cut import parse_reply
 from nanocode.inference.engine import Engine
 from nanocode.inference.grammar import ToolGrammar
 from nanocode.inference.live import LiveDecoder
+from nanocode.inference.reply_text import ReplyText
 from nanocode.inference.sampling import Sampling
 from nanocode.tokenizer import Tokenizer
 
@@ -34,8 +35,11 @@ class ModelResponder:
         """Since this responder was made, those of tool calls and the ends of replies included."""
 
     def respond(self, conversation: Sequence[Message]) -> Message:
-        """The next assistant message. Raises ContextOverflow, or ConversationError when the output is no message."""
-        return parse_assistant(list(self._ids(conversation)), self._tokenizer)
+        """The next assistant message, a CutReply after `max_new_tokens` or at the end of the context.
+
+        Raises ContextOverflow, or ConversationError when the output is no message.
+        """
+        return parse_reply(list(self._ids(conversation)), self._tokenizer)
 
     def stream(self, conversation: Sequence[Message]) -> Iterator[str | Message]:
         """The pieces of the message's text as they come, then the message, whose text the pieces add up to.
@@ -44,7 +48,7 @@ class ModelResponder:
         """
         ids: list[int] = []
         yield from text_pieces(_recorded(self._ids(conversation), ids), self._tokenizer)
-        yield parse_assistant(ids, self._tokenizer)
+        yield parse_reply(ids, self._tokenizer)
 
     def _ids(self, conversation: Sequence[Message]) -> Iterator[int]:
         prompt = render_prompt(conversation, self._tokenizer)
@@ -56,21 +60,12 @@ class ModelResponder:
 
 
 def text_pieces(ids: Iterable[int], tokenizer: Tokenizer) -> Iterator[str]:
-    """The text before the first control token, in non-empty pieces: bytes wait until their character is whole.
-
-    What can no longer become a character is U+FFFD, as it is in the parsed message; so are bytes left at the end.
-    Every id is taken, those of a tool call too.
-    """
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    speaking = True
+    """The reply's text as `ReplyText` tells it, in non-empty pieces. Every id is taken, those of a tool call too."""
+    text = ReplyText(tokenizer)
     for token in ids:
-        if speaking and token in tokenizer.special_ids:
-            speaking = False
-            if rest := decoder.decode(b"", final=True):
-                yield rest
-        elif speaking and (piece := decoder.decode(tokenizer.decode_bytes([token]))):
+        if piece := text.add(token):
             yield piece
-    if speaking and (rest := decoder.decode(b"", final=True)):
+    if rest := text.end():
         yield rest
 
 

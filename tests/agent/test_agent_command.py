@@ -20,15 +20,18 @@ from nanocode.cli import agent as command
 from nanocode.cli import agent_setup
 from nanocode.cli.agent_model import Request
 from nanocode.conversation import MalformedReply, Message, ToolCall, from_json
+from nanocode.inference.cut import CutReply
 
 
 class Runner:
-    """Runs the command that the user names, then reports; only malformed replies follow ``break``."""
+    """Runs the command that the user names, then reports; only malformed replies follow ``break``, ``long`` is cut."""
 
     def respond(self, conversation: Sequence[Message]) -> Message:
         last = conversation[-1]
         if conversation[0].content == "break":
             raise MalformedReply("the tool call is not closed", Message("assistant", "", ToolCall("Read")))
+        if last.content == "long":
+            return CutReply("assistant", "once upon", why="cut off after 2 tokens")
         if last.content == "away":
             raise RuntimeError("the endpoint is away")
         if last.role == "user":
@@ -151,6 +154,19 @@ def test_a_run_that_breaks_off_exits_with_1(work: Path) -> None:
     found = events(invoke(*arguments, "--json"))
     assert [event["type"] for event in found][:2] == ["start", "malformed"]
     assert found[-1]["stop_reason"] == "malformed"
+
+
+def test_a_reply_that_was_cut_is_said_and_is_no_end_of_its_own(work: Path) -> None:
+    arguments = ["-p", "long", "--workspace", str(work)]
+    drawn = invoke(*arguments)
+    assert drawn.exit_code == 1
+    assert drawn.stdout == "once upon\nstopped (length): the reply was cut off after 2 tokens\n"
+    written = invoke(*arguments, "--json")
+    assert written.exit_code == 1
+    *_, said, stopped, result = events(written)
+    assert said == {"type": "text", "text": "once upon"}
+    assert stopped == {"type": "stopped", "reason": "length", "detail": "the reply was cut off after 2 tokens"}
+    assert result["stop_reason"] == "length" and result["conversation"][-1]["content"] == "once upon"
 
 
 def test_an_error_ends_the_events_with_a_result_too(work: Path) -> None:

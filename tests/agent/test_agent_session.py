@@ -22,6 +22,7 @@ from nanocode.agent.session import (
 )
 from nanocode.agent.tools import Toolbox, ToolResult
 from nanocode.conversation import ConversationError, MalformedReply, Message, ToolCall
+from nanocode.inference.cut import CutReply
 from nanocode.inference.overflow import ContextOverflow
 
 READ = ToolCall("Read", {"file_path": "a.py"})
@@ -115,6 +116,29 @@ def test_what_the_model_cannot_say_stops_the_run_and_leaves_no_trace(
     assert (outcome.stop_reason, outcome.detail) == (reason, str(error))
     assert outcome.conversation[-1].role == "tool_result", "nothing is put into the model's mouth"
     assert live.run("three").conversation == (Message("user", "one"), DONE, Message("user", "three"), DONE)
+
+
+def test_a_reply_that_was_cut_is_said_kept_and_not_called_finished(tmp_path: Path) -> None:
+    live = session(tmp_path, CutReply("assistant", "half a sen", why="cut off after 9 tokens"), DONE)
+    assert list(live.send("one")) == [
+        AssistantText("half a sen"),
+        Stopped("length", "the reply was cut off after 9 tokens"),
+    ]
+    assert live.run("go on").conversation == (
+        Message("user", "one"),
+        Message("assistant", "half a sen"),
+        Message("user", "go on"),
+        DONE,
+    )
+    assert {type(message) for message in live.conversation} == {Message}
+
+
+def test_a_cut_reply_that_is_streamed_is_no_finished_one_either(tmp_path: Path) -> None:
+    live = speaking(tmp_path, CutReply("assistant", "ab", why="cut off after 2 tokens"))
+    assert list(live.send("go"))[-2:] == [
+        AssistantText("ab"),
+        Stopped("length", "the reply was cut off after 2 tokens"),
+    ]
 
 
 def test_time_is_bounded(tmp_path: Path) -> None:
@@ -273,6 +297,22 @@ def test_the_model_sees_less_and_the_record_keeps_all(tmp_path: Path) -> None:
     whole = "a.py:1:x = 1 and so on until the limit"
     assert [message.content for message in last[2::2]] == [ELIDED, ELIDED, whole]
     assert [message.content for message in live.conversation[2:7:2]] == [whole] * 3
+
+
+def test_what_the_model_sees_and_remembers_can_be_counted(tmp_path: Path) -> None:
+    """Of an elided conversation the status line shows what is left, and of a broken turn nothing."""
+    grep = calling(ToolCall("Grep", {"pattern": "x"}))
+    live = session(tmp_path, grep, DONE, DONE, grep, grep, KeyError("endpoint"))
+    (tmp_path / "a.py").write_text("x = 1 and so on until the limit\n")
+    live.context = ContextWindow(words, limit_tokens=24)
+    live.run("one")
+    assert live.seen == live.remembered == live.conversation
+    live.run("two words and many more of them that fill it up")
+    assert words(live.seen) == words(live.remembered) <= 24 < words(live.conversation)
+    with pytest.raises(KeyError):
+        live.run("three")
+    assert [message.content for message in live.remembered][-1] == "done" and len(live.seen) > len(live.remembered)
+    assert words(live.remembered) <= 24
 
 
 def test_a_conversation_that_cannot_be_made_to_fit_stops_the_run(tmp_path: Path) -> None:

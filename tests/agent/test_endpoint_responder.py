@@ -23,6 +23,7 @@ from nanocode.constitution import prompts
 from nanocode.constitution.soul import Soul
 from nanocode.constitution.wire import from_openai
 from nanocode.conversation import MalformedReply, Message, ToolCall
+from nanocode.inference.cut import CutReply
 from nanocode.inference.overflow import ContextOverflow
 from nanocode.serving.gate import Access
 from nanocode.serving.teacher import MODEL as TEACHER
@@ -168,6 +169,20 @@ def test_a_malformed_call_is_told_with_what_can_be_saved(arguments: str, fault: 
     ):
         responder(base_url).respond(HELLO)
     assert caught.value.salvaged == Message("assistant", "now", ToolCall("Read"))
+
+
+@pytest.mark.parametrize(("reason", "why"), [("length", "its length"), ("content_filter", "content filter")])
+def test_a_reply_that_the_endpoint_cut_is_told_as_such(reason: str, why: str) -> None:
+    ended = event(finish_reason=reason) + "data: [DONE]\n\n"
+    with answering(replies(event(delta={"content": "half a sen"}), ended)) as base_url:
+        message = responder(base_url).respond(HELLO)
+    assert isinstance(message, CutReply) and message.content == "half a sen" and why in message.why
+    call = call_event(0, "Read", '{"file_path": ')
+    with answering(replies(call, ended)) as base_url, pytest.raises(MalformedReply, match=r"^cut off by .*not JSON"):
+        responder(base_url).respond(HELLO)
+    whole = call_event(0, "Read", '{"file_path": "a"}')
+    with answering(replies(whole, ended)) as base_url:
+        assert responder(base_url).respond(HELLO) == Message("assistant", "", ToolCall("Read", {"file_path": "a"}))
 
 
 def test_a_character_that_comes_in_halves_is_whole() -> None:

@@ -3,11 +3,13 @@
 import io
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from nanocode.agent.context import ContextWindow
 from nanocode.agent.files import ToolError
 from nanocode.agent.policy import Policy
 from nanocode.agent.session import Session
@@ -16,6 +18,7 @@ from nanocode.agent.terminal_asking import Asker
 from nanocode.agent.terminal_commands import COMMANDS, Dialogue, Model, Models, ModelUnavailable, export
 from nanocode.agent.terminal_drawing import Screen
 from nanocode.agent.tools import Toolbox
+from nanocode.cli.agent import Setting, status
 from nanocode.conversation import Message, ToolCall, from_json
 
 EDIT = ToolCall("Edit", {"file_path": "a.py", "old_string": "x = 1", "new_string": "x = 2"})
@@ -201,3 +204,23 @@ def test_an_export_overwrites_nothing_and_says_what_is_wrong(dialogue: Dialogue,
     assert taken.read_text() == "mine"
     with pytest.raises(ToolError, match="ends in"):
         export(CONVERSATION, "")
+
+
+def test_the_status_line_counts_what_the_model_still_sees(dialogue: Dialogue) -> None:
+    def tokens(messages: Sequence[Message]) -> int:
+        return sum(len(message.content.split()) + 1 for message in messages)
+
+    def window() -> ContextWindow:
+        return ContextWindow(tokens, limit_tokens=12)
+
+    dialogue.model = replace(dialogue.model, window=window, count=tokens, context_tokens=16)
+    dialogue.session.context = window()
+    setting = Setting(dialogue.screen.toolbox.workspace, False, None, 16, False)
+    used = []
+    for prompt in ("change it", "change it back", "change it", "stop"):
+        converse(dialogue, prompt)
+        used.append(status(dialogue, setting).context_used or 0)
+    assert tokens(dialogue.session.conversation) > 16 >= max(used) and min(used) > 0
+    assert used[-1] == used[-2], "what a broken turn has said is forgotten"
+    converse(dialogue, "/clear")
+    assert status(dialogue, setting).context_used == 0

@@ -10,6 +10,7 @@ import pytest
 
 from nanocode.conversation import ConversationError, Message, assistant_ids
 from nanocode.evaluation.lockstep import run_lockstep
+from nanocode.inference.cut import CutReply
 from nanocode.inference.overflow import ContextOverflow
 from nanocode.tokenizer import Tokenizer
 
@@ -155,3 +156,16 @@ def test_malformed_output_stops_one_session_alone(scripted: Any, echo: Any, toke
 
     results = within(10, lambda: run_lockstep(scripted(reply), 3, lambda i, r: outcomes(-i, r), **SETTINGS))
     assert results == ["1 hello 0", "1 hello 1", "MalformedReply"]
+
+
+def test_a_reply_that_the_bound_cut_is_told_from_one_that_ended(scripted: Any, echo: Any, within: Any) -> None:
+    def cut_in_two(conversation: list[Message], stream: int) -> list[int]:
+        ids: list[int] = echo(conversation, stream)
+        return ids[:3] if stream == 1 else ids
+
+    def run(index: int, responder: Any) -> tuple[bool, str]:
+        reply = responder.respond([Message("user", "hello")])
+        return isinstance(reply, CutReply), reply.content
+
+    found = within(10, lambda: run_lockstep(scripted(cut_in_two), 3, run, **SETTINGS))
+    assert [cut for cut, _ in found] == [False, True, False] and "1 hello 1".startswith(found[1][1])

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanocode.conversation import ConversationError, Message, ToolCall, assistant_ids, parse_assistant, render_prompt
+from nanocode.inference.cut import parse_reply
 from nanocode.inference.engine import Engine
 from nanocode.inference.responder import ModelResponder, text_pieces
 from nanocode.inference.sampling import Sampling
@@ -60,7 +61,7 @@ def test_the_stream_ends_with_the_message_that_respond_returns(engine: Engine, t
     assert responder().respond(CONVERSATION) == message
     prompt = render_prompt(CONVERSATION, tokenizer)
     (ids,) = engine.generate([prompt], max_new_tokens=12, temperature=1.0, seed=6, streams=[len(prompt)])
-    assert parse_assistant(ids, tokenizer) == message
+    assert parse_reply(ids, tokenizer) == message
 
 
 def test_a_stream_can_be_left_and_the_turn_asked_for_again(engine: Engine) -> None:
