@@ -23,7 +23,7 @@ from nanocode.evaluation.agreement import Comparison, compare_figures
 
 if TYPE_CHECKING:
     from nanocode.cli.model_loading import Found, LoadedModel
-    from nanocode.evaluation.suites import Questions, RemoteContestant
+    from nanocode.evaluation.contestants import Questions, RemoteContestant
 
 DEFAULT_SUITES = "agent,soul,bits-per-byte"
 _ENDPOINT = "A model behind an endpoint"
@@ -35,12 +35,17 @@ def evaluate(
     model: Annotated[
         str | None, typer.Argument(help="Release (nano, nano@3), digest prefix or folder; its tasks are everybody's.")
     ] = None,
-    suite: Annotated[str, typer.Option(help="Which, joined by commas.")] = DEFAULT_SUITES,
+    suite: Annotated[
+        str, typer.Option(help="Which, joined by commas; also micro-swe: small repositories with a bug.")
+    ] = DEFAULT_SUITES,
     decoding: Annotated[
         str | None,
         typer.Option(help="greedy, sampled, or both joined by a comma; default: both, at an endpoint greedy."),
     ] = None,
     tasks: Annotated[int | None, typer.Option(min=1, help="Held-out tasks; default: as the model's config.")] = None,
+    samples: Annotated[
+        int, typer.Option(min=1, help="Times that each task is tried where decoding is sampled: pass@k and pass^k.")
+    ] = 1,
     seed: Annotated[int | None, typer.Option(min=0, help="Of tasks and sampling; default: as the config.")] = None,
     compare: Annotated[
         str | None, typer.Option(metavar="MODEL2", help="Another model, on the same tasks, side by side.")
@@ -82,7 +87,7 @@ def evaluate(
     from nanocode.cli.model_loading import find_model
 
     found = None if model is None else find_model(model, url)
-    questions = _questions(found, suite, decoding or ("greedy" if remote else "greedy,sampled"), tasks, seed)
+    questions = _questions(found, suite, decoding or ("greedy" if remote else "greedy,sampled"), tasks, seed, samples)
     console = Console(stderr=True, highlight=False)
     if remote is not None:
         results = [Result(str(endpoint_model), _remote_figures(console, remote, questions, str(endpoint_model)))]
@@ -111,7 +116,8 @@ def _own_results(
 
 
 def _figures(console: Console, loaded: LoadedModel, store: str | None, questions: Questions) -> dict[str, Any]:
-    from nanocode.evaluation.suites import EngineContestant, agent_figures
+    from nanocode.evaluation.contestants import EngineContestant
+    from nanocode.evaluation.suites import agent_figures
 
     figures: dict[str, Any] = {}
     if "bits-per-byte" in questions.suites:
@@ -138,24 +144,32 @@ def _remote_figures(console: Console, remote: RemoteContestant, questions: Quest
     from nanocode.evaluation.suites import agent_figures
 
     if not questions.episodes:
-        raise typer.BadParameter("an endpoint can do agent and soul, not bits-per-byte", param_hint="--suite")
+        raise typer.BadParameter(
+            "an endpoint can do agent, soul and micro-swe, not bits-per-byte", param_hint="--suite"
+        )
     with _counting(console, name, questions.episodes) as heard:
         return agent_figures(remote, questions, heard)
 
 
-def _questions(found: Found | None, suite: str, decoding: str, tasks: int | None, seed: int | None) -> Questions:
-    from nanocode.evaluation.suites import Decoding, Questions, Suite
+def _questions(
+    found: Found | None, suite: str, decoding: str, tasks: int | None, seed: int | None, samples: int
+) -> Questions:
+    from nanocode.evaluation.contestants import Decoding, Questions, Suite
 
     config = EvaluationConfig() if found is None else evaluation_config(found.folder)
     changed = {name: value for name, value in (("tasks", tasks), ("seed", seed)) if value is not None}
     soul = project_root() / "configs" / "SOUL.md"
     if found is not None and (found.folder / "SOUL.md").is_file():
         soul = found.folder / "SOUL.md"
+    decodings = _named(decoding, get_args(Decoding), "--decoding")
+    if samples > 1 and "sampled" not in decodings:
+        raise typer.BadParameter("greedy samples are all the same: add --decoding sampled", param_hint="--samples")
     return Questions(
         config.model_copy(update=changed),
         Soul.load(soul),
         frozenset(_named(suite, get_args(Suite), "--suite")),
-        _named(decoding, get_args(Decoding), "--decoding"),
+        decodings,
+        samples,
     )
 
 
@@ -185,7 +199,7 @@ def _remote(
         raise typer.BadParameter(f"the environment has no {key_variable}: export it", param_hint="--endpoint-key-env")
 
     from nanocode.agent.endpoint import SYSTEM, EndpointResponder
-    from nanocode.evaluation.suites import RemoteContestant
+    from nanocode.evaluation.contestants import RemoteContestant
 
     def responder(temperature: float, config: EvaluationConfig) -> EndpointResponder:
         return EndpointResponder(
@@ -237,6 +251,9 @@ def _show(
     asked: str,
     as_json: bool,
 ) -> None:
+    from nanocode.cli.evaluation_agent_tables import agent_tables, paired_lines, pairs
+
+    against = pairs(*results) if len(results) == 2 else {}
     if as_json:
         document = {
             "tasks": questions.config.tasks,
@@ -244,13 +261,16 @@ def _show(
             "soul": questions.soul.digest,
             "results": [{"name": each.name, **each.figures} for each in results],
             "agreement": {name: [vars(each) for each in found] for name, found in comparisons.items()},
+            "paired": {name: pair.to_json() for name, pair in against.items()},
         }
         typer.echo(json.dumps(document))
         return
     console = Console(highlight=False)
-    for table in tables(results):
+    for table in (*tables(results), *agent_tables(results)):
         console.print(table)
         console.print()
+    for line in paired_lines(results[0].name, results[-1].name, against):
+        console.print(line)
     for name, found in comparisons.items():
         for line in agreement_lines(name, found, asked):
             console.print(line)

@@ -23,23 +23,23 @@ class Result:
 
 def tables(results: Sequence[Result]) -> Iterator[Table]:
     """Bits per byte and rates, then success by variant and family of tasks; a column a contestant."""
-    overall = _table("figure", results)
+    overall = new_table("figure", results)
     for name in sorted({name for each in results for name in each.figures if name.startswith("bpb_")}):
         overall.add_row(name.replace("_", " "), *(_bits(each.figures.get(name)) for each in results))
     decodings = [name for name in ("greedy", "sampled") if any(name in each.figures for each in results)]
     for decoding in decodings:
         for rate in RATES:
-            cells = [_rate(each.figures.get(decoding, {}).get(rate)) for each in results]
+            cells = [shown_rate(each.figures.get(decoding, {}).get(rate)) for each in results]
             if any(cells):
                 overall.add_row(f"{decoding}: {rate.replace('_', ' ')}", *cells)
     yield overall
     for decoding in decodings:
-        by_group = _table(f"{decoding}: success by", results)
+        by_group = new_table(f"{decoding}: success by", results)
         for group in GROUPS:
             found = [each.figures.get(decoding, {}).get(group, {}) for each in results]
             for member in sorted({member for each in found for member in each}):
                 label = f"{member.replace('_', ' ')} wording" if group == "by_variant" else member
-                by_group.add_row(label, *(_rate(each.get(member)) for each in found))
+                by_group.add_row(label, *(shown_rate(each.get(member)) for each in found))
         if by_group.row_count:
             yield by_group
 
@@ -57,7 +57,8 @@ def agreement_lines(name: str, comparisons: Sequence[Comparison], asked: str) ->
             yield f"  [red]differs[/] {each.figure}: measured {each.measured:.4g}, recorded {each.recorded:.4g}"
 
 
-def _table(first: str, results: Sequence[Result]) -> Table:
+def new_table(first: str, results: Sequence[Result]) -> Table:
+    """A column for what a row is about, and one for each contestant."""
     return Table(first, *(each.name for each in results), box=None, header_style="bold", pad_edge=False)
 
 
@@ -65,5 +66,6 @@ def _bits(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
 
 
-def _rate(rate: Mapping[str, Any] | None) -> str:
+def shown_rate(rate: Mapping[str, Any] | None) -> str:
+    """A rate with its interval and n; nothing where there is none."""
     return "" if rate is None else f"{rate['rate']:.3f}  ({rate['low']:.3f}..{rate['high']:.3f}, n={rate['n']})"

@@ -143,8 +143,8 @@ def _other_operator(left: ast.expr, operator: ast.AST, right: ast.expr, text: _T
     if type(operator) in _OPERATORS:
         symbol, others = _OPERATORS[type(operator)]
         place = text.between(left, right, symbol)
-        for other in others if place is not None else ():
-            yield *place, other
+        if place is not None:
+            yield from ((*place, other) for other in others)
 
 
 def _wrong_variable(function: ast.FunctionDef, text: _Text) -> Iterator[Place]:
