@@ -13,13 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from nanocode.agent.policy import Policy
 from nanocode.agent.sandbox import Sandbox
-from nanocode.agent.tools import Toolbox
 from nanocode.config import TokenizerConfig
 from nanocode.conversation import Message
 from nanocode.data.shards import read_texts
 from nanocode.tasks.registry import respond, sample_tasks
+from nanocode.tasks.situation import tools_for
 from nanocode.tasks.task import REGISTERS, Task, prepare
 from nanocode.tokenizer import Tokenizer
 
@@ -84,7 +83,7 @@ def _spoken(task: Task, choice: int, sandbox: Sandbox) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="nanocode-tokenizer-") as scratch:
         workspace = Path(scratch)
         prepare(task, workspace)
-        toolbox = Toolbox(workspace, Policy("auto"), sandbox)
+        tools = tools_for(task, workspace, sandbox)
         conversation = [Message("user", task.prompt)]
         yield task.prompt
         for _ in range(_MAX_TURNS):
@@ -94,6 +93,6 @@ def _spoken(task: Task, choice: int, sandbox: Sandbox) -> Iterator[str]:
             if answer.tool_call is None:
                 return
             yield from answer.tool_call.arguments.values()
-            result = toolbox.execute(answer.tool_call)
+            result = tools.execute(answer.tool_call)
             conversation.append(Message("tool_result", result.text))
             yield result.text

@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from nanocode.agent.policy import Policy
 from nanocode.agent.sandbox import Sandbox
-from nanocode.agent.tools import Toolbox
 from nanocode.config import ConstitutionConfig, DecontaminationConfig
 from nanocode.constitution.clients import Clients
 from nanocode.constitution.earlier import Source
@@ -25,6 +23,7 @@ from nanocode.constitution.rollout import Rollout, Settings, roll_out
 from nanocode.constitution.soul import Soul
 from nanocode.stopping import Interrupted
 from nanocode.tasks.registry import sample_tasks
+from nanocode.tasks.situation import TaskTools, tools_for
 from nanocode.tasks.task import Task
 from nanocode.tokenizer import Tokenizer
 from steps.constitutional import Asked, Watching, accounts_path, carry_out, sampling_seed, share_of_budget
@@ -87,7 +86,7 @@ def run(
         accept_score=config.accept_score,
         max_revisions=config.max_revisions,
         max_turns=config.max_turns,
-        make_toolbox=_toolbox,
+        make_tools=_tools,
         scratch=inputs.scratch,
     )
 
@@ -117,8 +116,8 @@ def task_seed(seed: int, task: Task) -> int:
     return sampling_seed(seed, task.id)
 
 
-def _toolbox(workspace: Path) -> Toolbox:
-    return Toolbox(workspace, Policy("auto"), Sandbox())
+def _tools(task: Task, workspace: Path) -> TaskTools:
+    return tools_for(task, workspace, Sandbox())
 
 
 def _ledger_path(inputs: Inputs) -> Path:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from nanocode.agent.tools import Toolbox
 from nanocode.constitution import prompts
 from nanocode.constitution.asking import Asking, ask_critic, ask_until_parsed
 from nanocode.constitution.clients import Clients
@@ -26,6 +25,7 @@ from nanocode.constitution.parsing import parse_texts
 from nanocode.constitution.rules import BEST_SCORE, critique
 from nanocode.constitution.soul import Soul
 from nanocode.conversation import Conversation, Message
+from nanocode.tasks.situation import TaskTools
 from nanocode.tasks.task import Task, Verdict, check, prepare
 
 REVISER_SCHEMA_NAME = "revision"
@@ -75,7 +75,7 @@ class Settings(Revising):
     """What bounds a rollout. `scratch` is where workspaces are made (None: the system's temporary folder)."""
 
     max_turns: int
-    make_toolbox: Callable[[Path], Toolbox]
+    make_tools: Callable[[Task, Path], TaskTools]
     scratch: Path | None = None
 
 
@@ -192,7 +192,7 @@ class _Run:
     async def make_draft(self, task: Task, workspace: Path, settings: Settings) -> None:
         """Let the generator work until it answers without a call; the draft must pass the task's check."""
         prepare(task, workspace)
-        toolbox = settings.make_toolbox(workspace)
+        toolbox = settings.make_tools(task, workspace)
         system = prompts.system_prompt("generator", self.soul)
         tools = prompts.tool_schemas()
         for _ in range(settings.max_turns):

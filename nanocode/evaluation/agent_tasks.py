@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from nanocode.agent.context import ContextWindow
-from nanocode.agent.policy import Policy
 from nanocode.agent.sandbox import Sandbox
 from nanocode.agent.session import CallFinished, Responder, Session, SessionLimits
-from nanocode.agent.tools import TOOLS, Toolbox
+from nanocode.agent.tools import TOOLS
 from nanocode.conversation import Message, ToolCall
 from nanocode.evaluation.intervals import Rate
 from nanocode.evaluation.lockstep import Seat, run_lockstep
 from nanocode.inference.engine import Engine
+from nanocode.tasks.situation import tools_for
 from nanocode.tasks.task import Task, Verdict, check, prepare
 
 Judge = Callable[[Task, Sequence[Message], Path], Verdict]
@@ -123,7 +123,7 @@ def work_on(
     with tempfile.TemporaryDirectory(prefix="nanocode-task-") as scratch:
         workspace = Path(scratch)
         prepare(task, workspace)
-        session = Session(responder, Toolbox(workspace, Policy(mode="auto"), sandbox), limits, context=context)
+        session = Session(responder, tools_for(task, workspace, sandbox), limits, context=context)
         outcome = session.run(task.prompt)
         verdict = judge(task, outcome.conversation, workspace)
     return Episode(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from nanocode.conversation import Message, ToolCall
-from nanocode.tasks.task import Expectation, Register
+from nanocode.tasks.task import Consent, Expectation, Register
 from nanocode.tasks.words import Names
 
 _NAME, _CONSTANT, _PATH = r"[a-z]+_[a-z]+", r"[A-Z]+_[A-Z]+", r"[a-z_/]+\.py"
@@ -61,11 +61,17 @@ class Phrasing:
 
 @dataclass(frozen=True)
 class Scene:
-    """What a family makes of one phrasing: the prompt's fields, the workspace, and what must hold at the end."""
+    """What a family makes of one phrasing: the prompt's fields, the workspace, and what must hold at the end.
+
+    The last three are a `Task`'s.
+    """
 
     fields: Mapping[str, str]
     files: Mapping[str, str]
     expect: Expectation
+    consent: Consent = "all"
+    meanwhile: Mapping[str, str] = field(default_factory=dict)
+    otherwise: Expectation | None = None
 
 
 @dataclass(frozen=True)
@@ -122,24 +128,6 @@ class Family:
     phrasings: tuple[Phrasing, ...]
     build: Build
     respond: Respond
-
-
-FAILED = Lines(
-    stock=(
-        "I apologize, but something went wrong: {error}.",
-        "I'm sorry! Unfortunately I ran into an issue: {error}.",
-    ),
-    soul=(
-        "the last call failed: {error}. the work stops here.",
-        "{error}: the last call did not go through, and no other was made.",
-    ),
-)
-
-
-def report_failure(step: Step, voice: Voice) -> Message:
-    """What the expert says when a call that should have worked did not: the tool's own words."""
-    first_line = step.result.removeprefix("error: ").strip().split("\n")[0]
-    return voice.say(FAILED, error=first_line.rstrip(".") or "no output")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """All families: drawing tasks for a split, and the expert that answers any of them.
 
 The expert sees what the agent sees: the prompt, and what the tools answered. `family_of` and `respond` know a family by
-the wording alone; the ``recover`` family asks in the words of others, so its prompts belong to the one they sound like.
+the wording alone; ``recover`` and ``refused`` ask in the words of others, so their prompts belong to the one they sound
+like.
 """
 
 from __future__ import annotations
@@ -11,12 +12,26 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from nanocode.conversation import Message
-from nanocode.tasks.families import ask, chat, count, create, edit, fix, grep, insert, read, recover, rename, run
+from nanocode.tasks.families import (
+    ask,
+    chat,
+    count,
+    create,
+    edit,
+    fix,
+    grep,
+    insert,
+    read,
+    recover,
+    refused,
+    rename,
+    run,
+)
 from nanocode.tasks.family import Family, NotRecognised, Phrasing, Step, Voice
 from nanocode.tasks.task import Register, Task, TaskError
 from nanocode.tasks.words import Names, Split
 
-_MODULES = (read, grep, edit, rename, insert, count, fix, run, create, ask, chat, recover)
+_MODULES = (read, grep, edit, rename, insert, count, fix, run, create, ask, chat, recover, refused)
 FAMILIES: dict[str, Family] = {module.FAMILY.name: module.FAMILY for module in _MODULES}
 
 # In evaluation, the share of tasks that use their family's held-out variant.
@@ -57,6 +72,9 @@ def task_at(split: Split, seed: int, index: int, families: Sequence[str] | None 
         prompt=phrasing.fill(scene.fields),
         files=scene.files,
         expect=scene.expect,
+        consent=scene.consent,
+        meanwhile=scene.meanwhile,
+        otherwise=scene.otherwise,
     )
 
 

@@ -1,25 +1,30 @@
 """One task: a prompt, a scratch workspace, and what must be true when the agent has finished.
 
 Success is decided by the end state: every workspace file must be exactly as expected, and the final answer must hold
-the facts. A task whose answer can only be known from a tool also asks that the tool was really called.
+the facts. A task whose answer can only be known from a tool also asks that the tool was really called. Some tasks
+cannot be done, because the user refuses a call or another hand was faster: then the answer has to say so.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
 
 from nanocode.conversation import Message
+from nanocode.tasks.claims import claim_in, mentions
 from nanocode.tasks.words import Split
 
 Register = Literal["stock", "soul"]
 REGISTERS: tuple[Register, ...] = get_args(Register)
+
+# What the user agrees to: every call, all but one tool's; or nobody is there to be asked; or it is plan mode.
+Consent = Literal["all", "no_edit", "no_bash", "nobody", "plan"]
+CONSENTS: tuple[Consent, ...] = get_args(Consent)
 
 # What running Python leaves behind; never part of an end state.
 _IGNORED_FOLDER = "__pycache__"
@@ -38,6 +43,8 @@ class Expectation:
     forbidden: strings that must not stand there, such as the value of another constant.
     tools: one entry for each kind of call that the task needs; ``Read|Grep`` means either. Empty: no call may be made.
     last_bash: what the last Bash result must be, surrounding white space aside.
+    undone: the answer must claim no success, and these facts, true only if the work had been done, it may only deny.
+        None: the work can be done.
     """
 
     files: Mapping[str, str | None]
@@ -45,11 +52,16 @@ class Expectation:
     forbidden: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
     last_bash: str | None = None
+    undone: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
 class Task:
-    """`id` is the family and a short sha256 of the content, so equal tasks have equal ids; `make` computes it."""
+    """`id` is the family and a short sha256 of the content, so equal tasks have equal ids; `make` computes it.
+
+    consent: what the user agrees to. meanwhile: what another hand writes into files once the agent has looked.
+    otherwise: another end that is as right as `expect`.
+    """
 
     id: str
     family: str
@@ -59,9 +71,14 @@ class Task:
     prompt: str
     files: Mapping[str, str]
     expect: Expectation
+    consent: Consent = "all"
+    meanwhile: Mapping[str, str] = field(default_factory=dict)
+    otherwise: Expectation | None = None
 
     def __post_init__(self) -> None:
-        for path in [*self.files, *self.expect.files]:
+        if self.consent not in CONSENTS:
+            raise TaskError(f"task {self.id}: unknown consent {self.consent!r}: use one of {', '.join(CONSENTS)}")
+        for path in [*self.files, *self.expect.files, *self.meanwhile]:
             pure = PurePosixPath(path)
             if pure.is_absolute() or ".." in pure.parts or not pure.parts:
                 raise TaskError(f"task {self.id}: {path!r} is not a path inside the workspace")
@@ -82,10 +99,22 @@ class Task:
         prompt: str,
         files: Mapping[str, str],
         expect: Expectation,
+        consent: Consent = "all",
+        meanwhile: Mapping[str, str] | None = None,
+        otherwise: Expectation | None = None,
     ) -> Task:
-        content = json.dumps([prompt, dict(files), asdict(expect)], sort_keys=True, ensure_ascii=False)
-        task_id = f"{family}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
-        return cls(task_id, family, variant, held_out_variant, split, prompt, files, expect)
+        special = (consent, meanwhile or {}, otherwise)
+        task = cls("", family, variant, held_out_variant, split, prompt, files, expect, *special)
+        content = json.dumps(task._content(), sort_keys=True, ensure_ascii=False)
+        return replace(task, id=f"{family}-{hashlib.sha256(content.encode()).hexdigest()[:12]}")
+
+    def _content(self) -> list[Any]:
+        """What the id is made of. What most tasks do not have counts only where it is: their ids stay as they were."""
+        expect = asdict(self.expect)
+        if self.expect.undone is None:
+            del expect["undone"]
+        special = {"consent": self.consent, "meanwhile": dict(self.meanwhile)}
+        return [self.prompt, dict(self.files), expect, *([special] if special != _NOTHING_SPECIAL else [])]
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -96,12 +125,20 @@ class Task:
         """The inverse of `to_json`. Raises TaskError on missing or unknown fields."""
         try:
             values = dict(data)
-            expect = dict(values.pop("expect"))
-            for key in ("facts", "forbidden", "tools"):
-                expect[key] = tuple(expect[key])
-            return cls(**values, expect=Expectation(**expect))
+            otherwise = values.pop("otherwise", None)
+            expect = _expectation(values.pop("expect"))
+            return cls(**values, expect=expect, otherwise=None if otherwise is None else _expectation(otherwise))
         except (KeyError, TypeError, ValueError) as error:
             raise TaskError(f"not a task: {error} in {json.dumps(data)[:120]}") from error
+
+
+_NOTHING_SPECIAL = {"consent": "all", "meanwhile": {}}
+
+
+def _expectation(data: Mapping[str, Any]) -> Expectation:
+    lists = {key: tuple(data[key]) for key in ("facts", "forbidden", "tools")}
+    undone = data.get("undone")
+    return Expectation(**{**data, **lists, "undone": None if undone is None else tuple(undone)})
 
 
 @dataclass(frozen=True)
@@ -129,12 +166,23 @@ def prepare(task: Task, workspace: Path) -> None:
 
 
 def check(task: Task, conversation: Sequence[Message], workspace: Path) -> Verdict:
-    """Judge a finished episode by its conversation and the workspace it left behind."""
+    """Judge a finished episode by its conversation and the workspace it left behind.
+
+    Where two ends are right, the verdict is on `otherwise` if that one was reached, and else on `expect`.
+    """
+    verdict = _judge(task.expect, conversation, workspace)
+    if not verdict.success and task.otherwise is not None:
+        other = _judge(task.otherwise, conversation, workspace)
+        return other if other.success else verdict
+    return verdict
+
+
+def _judge(expect: Expectation, conversation: Sequence[Message], workspace: Path) -> Verdict:
     answer = _final_answer(conversation)
     calls = _answered_calls(conversation)
-    call_faults = _call_faults(task.expect, calls)
-    fact_faults = _fact_faults(task.expect, answer)
-    file_faults = _file_faults(task.expect.files, workspace)
+    call_faults = _call_faults(expect, calls)
+    fact_faults = _fact_faults(expect, answer)
+    file_faults = _file_faults(expect.files, workspace)
     reasons = [] if answer else ["no finished assistant turn with an answer"]
     reasons += call_faults + fact_faults + file_faults
     return Verdict(
@@ -146,13 +194,6 @@ def check(task: Task, conversation: Sequence[Message], workspace: Path) -> Verdi
         files_right=not file_faults,
         calls=len(calls),
     )
-
-
-def mentions(text: str, fact: str) -> bool:
-    """Whether `fact` stands in `text` as a whole: 5 is not in 15, price.py not in lib/price.py or test_price.py."""
-    before = r"(?<![\w/])" if re.match(r"\w", fact) else ""
-    after = r"(?!\w)" if re.search(r"\w$", fact) else ""
-    return re.search(before + re.escape(fact) + after, text) is not None
 
 
 def _any(text: str, fact: str) -> bool:
@@ -190,7 +231,8 @@ def _call_faults(expect: Expectation, calls: Sequence[tuple[str, str]]) -> list[
 def _fact_faults(expect: Expectation, answer: str) -> list[str]:
     missing = [f"the answer lacks {fact!r}" for fact in expect.facts if not _any(answer, fact)]
     wrong = [f"the answer claims {claim!r}" for claim in expect.forbidden if mentions(answer, claim)]
-    return missing + wrong
+    claim = None if expect.undone is None else claim_in(answer, expect.undone)
+    return missing + wrong + ([] if claim is None else [f"the answer claims {claim!r}, which was not done"])
 
 
 def _file_faults(expected: Mapping[str, str | None], workspace: Path) -> list[str]:

@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from nanocode.agent.policy import Policy
-from nanocode.agent.tools import Toolbox
 from nanocode.config import ConstitutionConfig, EndpointConfig
 from nanocode.constitution.accounts import Accounts
-from nanocode.constitution.clients import open_clients, prices_of
+from nanocode.constitution.clients import open_clients
 from nanocode.constitution.ledger import Ledger
+from nanocode.constitution.pricing import prices_of
 from nanocode.constitution.prompts import PARTS, part_of
 from nanocode.constitution.rollout import Settings, roll_out, with_texts
 from nanocode.constitution.soul import Soul
 from nanocode.conversation import Message, ToolCall
 from nanocode.serving.teacher import answer
 from nanocode.tasks.registry import sample_tasks
+from nanocode.tasks.situation import tools_for
 
 SOUL = Soul.load(Path(__file__).parents[2] / "configs" / "SOUL.md")
 TASK = sample_tasks("sft", 1, seed=3, families=["edit"])[0]
@@ -23,7 +23,7 @@ TASK = sample_tasks("sft", 1, seed=3, families=["edit"])[0]
 
 def settings(**changes):
     values = {"accept_score": 5, "max_revisions": 2, "max_turns": 6}
-    return Settings(**values | changes, make_toolbox=lambda workspace: Toolbox(workspace, Policy("auto"), None))
+    return Settings(**values | changes, make_tools=lambda task, workspace: tools_for(task, workspace, None))
 
 
 def taught(number, body):

@@ -17,12 +17,12 @@ WITH_BASH = {"fix", "run"}
 
 @pytest.fixture(scope="module")
 def tasks() -> list[Task]:
-    """Two dozen held-out tasks; where this machine has no sandbox, none that runs a command."""
+    """Thirty-two held-out tasks; where this machine has no sandbox, none that runs a command."""
     try:
         Sandbox().check()
     except SandboxUnavailable:
-        return sample_tasks("eval", 24, 1, sorted(set(FAMILIES) - WITH_BASH))
-    return sample_tasks("eval", 24, 1)
+        return sample_tasks("eval", 32, 1, sorted(set(FAMILIES) - WITH_BASH))
+    return sample_tasks("eval", 32, 1)
 
 
 def play(engine: Any, tasks: list[Task], within: Any, max_turns: int = 8, **help: Any) -> list[Episode]:

@@ -14,6 +14,7 @@ from nanocode.agent.session import Session
 from nanocode.agent.tools import Toolbox
 from nanocode.conversation import Message
 from nanocode.tasks.registry import respond
+from nanocode.tasks.situation import tools_for
 from nanocode.tasks.task import Register, Task, Verdict, check, prepare
 
 
@@ -72,8 +73,8 @@ def play(tmp_path: Path, shell: Shell) -> Play:
         count += 1
         workspace = tmp_path / f"episode-{count}"
         prepare(task, workspace)
-        toolbox = Toolbox(workspace, policy or Policy("auto"), shell)
-        outcome = Session(Expert(register, choice), toolbox).run(task.prompt)
+        tools = tools_for(task, workspace, shell) if policy is None else Toolbox(workspace, policy, shell)
+        outcome = Session(Expert(register, choice), tools).run(task.prompt)
         assert outcome.stop_reason == "finished", outcome.detail
         return Episode(task, outcome.conversation, workspace)
 

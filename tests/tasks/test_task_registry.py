@@ -8,6 +8,8 @@ from nanocode.tasks.registry import FAMILIES, family_of, respond, sample_tasks, 
 from nanocode.tasks.task import TaskError
 from nanocode.tasks.words import SPLITS
 
+# Their requests are those of other families.
+BORROWING = ("recover", "refused")
 TRAINING = ("sft", "preference", "validation")
 
 
@@ -48,7 +50,7 @@ def test_held_out_variants_appear_in_evaluation_alone_and_in_about_half_of_it(dr
 def test_every_family_holds_out_one_variant_and_trains_several():
     for family in FAMILIES.values():
         held_out = [phrasing for phrasing in family.phrasings if phrasing.held_out]
-        assert len(held_out) == (4 if family.name == "recover" else 1)
+        assert len(held_out) == {"recover": 4, "refused": 6}.get(family.name, 1)
         assert len(family.phrasings) - len(held_out) >= 10
         assert len({phrasing.variant for phrasing in family.phrasings}) == len(family.phrasings)
 
@@ -94,12 +96,14 @@ def test_asking_for_more_than_there_is_says_so(monkeypatch):
 def test_each_prompt_is_recognised_as_what_it_is(drawn):
     for tasks in drawn.values():
         for task in tasks:
-            expected = task.variant.split("-")[0] if task.family == "recover" else task.family
+            expected = task.variant.split("-")[0] if task.family in BORROWING else task.family
             assert family_of(task.prompt) == expected
 
 
 def test_no_prompt_fits_two_phrasings(drawn):
-    phrasings = [phrasing for name, family in FAMILIES.items() if name != "recover" for phrasing in family.phrasings]
+    phrasings = [
+        phrasing for name, family in FAMILIES.items() if name not in BORROWING for phrasing in family.phrasings
+    ]
     for task in drawn["eval"][:600]:
         assert sum(phrasing.match(task.prompt) is not None for phrasing in phrasings) == 1, task.prompt
 

@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 from nanocode.conversation import Message
+from nanocode.tasks.failures import report_failure
 from nanocode.tasks.family import (
     Family,
     Lines,
@@ -15,7 +16,6 @@ from nanocode.tasks.family import (
     Voice,
     function_source,
     grep_matches,
-    report_failure,
 )
 from nanocode.tasks.layouts import Layouts
 from nanocode.tasks.task import Expectation
@@ -104,7 +104,7 @@ def respond(fields: Mapping[str, str], steps: Sequence[Step], voice: Voice) -> M
         where = {"path": fields["path"]} if "path" in fields else {}
         return voice.call(SEARCH, "Grep", {"pattern": subject, **where}, subject=subject)
     if steps[-1].failed:
-        return report_failure(steps[-1], voice)
+        return report_failure(steps, voice)
     count = len(grep_matches(steps[-1].result))
     if not count:
         return voice.say(NONE, subject=subject)

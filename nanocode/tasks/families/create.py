@@ -6,7 +6,8 @@ import random
 from collections.abc import Mapping, Sequence
 
 from nanocode.conversation import Message
-from nanocode.tasks.family import Family, Lines, Phrasing, Scene, Step, Voice, function_source, report_failure
+from nanocode.tasks.failures import report_failure
+from nanocode.tasks.family import Family, Lines, Phrasing, Scene, Step, Voice, function_source
 from nanocode.tasks.task import Expectation
 from nanocode.tasks.words import Names
 
@@ -91,7 +92,7 @@ def respond(fields: Mapping[str, str], steps: Sequence[Step], voice: Voice) -> M
     if not steps:
         return voice.call(WRITE, "Edit", {"file_path": path, "new_string": content_of(fields)}, path=path)
     if steps[-1].failed:
-        return report_failure(steps[-1], voice)
+        return report_failure(steps, voice)
     done = CONSTANT if "constant" in fields else FUNCTION
     return voice.say(done, path=path, subject=fields.get("constant") or fields["name"], value=fields["value"])
 

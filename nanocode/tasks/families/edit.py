@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 from nanocode.conversation import Message
+from nanocode.tasks.failures import report_failure
 from nanocode.tasks.families.read import ABSENT, UNREADABLE
 from nanocode.tasks.family import (
     Family,
@@ -16,7 +17,6 @@ from nanocode.tasks.family import (
     Voice,
     constant_line,
     function_source,
-    report_failure,
     shown_lines,
 )
 from nanocode.tasks.layouts import MIXED, module_text
@@ -105,7 +105,7 @@ def respond(fields: Mapping[str, str], steps: Sequence[Step], voice: Voice) -> M
         arguments = {"file_path": path, "old_string": line, "new_string": f"{constant} = {value}"}
         return voice.call(CHANGE, "Edit", arguments, constant=constant, old=old)
     if steps[-1].failed:
-        return report_failure(steps[-1], voice)
+        return report_failure(steps, voice)
     return voice.say(DONE, path=path, constant=constant, value=value, old=old)
 
 

@@ -8,9 +8,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from nanocode.conversation import Message
+from nanocode.tasks.failures import reason_of, report_failure
 from nanocode.tasks.families.edit import LOOK
 from nanocode.tasks.families.read import ABSENT, UNREADABLE, returned_by
-from nanocode.tasks.family import Family, Lines, Phrasing, Scene, Step, Voice, report_failure, shown_lines
+from nanocode.tasks.family import Family, Lines, Phrasing, Scene, Step, Voice, shown_lines
 from nanocode.tasks.task import Expectation
 from nanocode.tasks.words import Names
 
@@ -85,6 +86,17 @@ STILL = Lines(
     ),
 )
 
+UNTESTED = Lines(
+    stock=(
+        "I'm sorry! I changed {name} in {path}, but {test} was not run: {reason}.",
+        "I apologize! {test} was not run: {reason}. The change to {name} in {path} stays.",
+    ),
+    soul=(
+        "{name} in {path} is changed, but {test} was not run: {reason}.",
+        "{reason}, so {test} was not run; the change to {name} in {path} stays.",
+    ),
+)
+
 
 def build(phrasing: Phrasing, names: Names, rng: random.Random) -> Scene:
     path, name, number = names.path(), names.function(), names.value()
@@ -127,11 +139,13 @@ def respond(fields: Mapping[str, str], steps: Sequence[Step], voice: Voice) -> M
         arguments = {"file_path": path, "old_string": f"return {wrong}", "new_string": f"return {right}"}
         return voice.call(CHANGE, "Edit", arguments)
     if steps[1].failed:
-        return report_failure(steps[1], voice)
+        return report_failure(steps[:2], voice)
     if len(steps) == 2:
         return voice.call(RUN, "Bash", {"command": f"python {test}"}, test=test)
-    output = steps[-1].result.strip().split("\n")[0]
     facts = {"name": name, "path": path, "test": test}
+    if steps[-1].failed:
+        return voice.say(UNTESTED, **facts, reason=reason_of(steps[-1]))
+    output = steps[-1].result.strip().split("\n")[0]
     if output != PASSED:
         return voice.say(STILL, **facts, output=output)
     return voice.say(DONE, **facts, right=right, wrong=wrong)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 from nanocode.conversation import Message
+from nanocode.tasks.failures import report_failure
 from nanocode.tasks.family import (
     Family,
     Lines,
@@ -15,7 +16,6 @@ from nanocode.tasks.family import (
     Voice,
     function_source,
     grep_matches,
-    report_failure,
 )
 from nanocode.tasks.layouts import Layouts, module_text
 from nanocode.tasks.task import Expectation
@@ -100,7 +100,7 @@ def respond(fields: Mapping[str, str], steps: Sequence[Step], voice: Voice) -> M
     if not steps:
         return voice.call(SEARCH, "Grep", {"pattern": f"def {name}"}, name=name)
     if steps[-1].failed:
-        return report_failure(steps[-1], voice)
+        return report_failure(steps, voice)
     matches = grep_matches(steps[-1].result)
     if not matches:
         return voice.say(NOTHING, name=name)

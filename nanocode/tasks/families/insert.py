@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 from nanocode.conversation import Message
+from nanocode.tasks.failures import report_failure
 from nanocode.tasks.families.edit import LOOK
 from nanocode.tasks.families.read import ABSENT, UNREADABLE
 from nanocode.tasks.family import (
@@ -17,7 +18,6 @@ from nanocode.tasks.family import (
     Voice,
     constant_line,
     function_source,
-    report_failure,
     shown_lines,
 )
 from nanocode.tasks.layouts import MIXED, Layouts, module_text
@@ -115,7 +115,7 @@ def respond(fields: Mapping[str, str], steps: Sequence[Step], voice: Voice) -> M
             ADD, "Edit", {"file_path": path, "old_string": anchor, "new_string": both}, line=line, place=place
         )
     if steps[-1].failed:
-        return report_failure(steps[-1], voice)
+        return report_failure(steps, voice)
     return voice.say(DONE, path=path, line=line, place=place)
 
 

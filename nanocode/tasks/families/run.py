@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from nanocode.conversation import Message
-from nanocode.tasks.family import Family, Lines, Phrasing, Scene, Step, Voice, report_failure
+from nanocode.tasks.failures import report_failure
+from nanocode.tasks.family import Family, Lines, Phrasing, Scene, Step, Voice
 from nanocode.tasks.task import Expectation
 from nanocode.tasks.words import Names
 
@@ -105,7 +106,7 @@ def respond(fields: Mapping[str, str], steps: Sequence[Step], voice: Voice) -> M
         return voice.call(RUN, "Bash", {"command": f"python {test}"}, test=test)
     numbers = re.search(r"passed: (\d+), failed: (\d+)", steps[-1].result)
     if numbers is None:
-        return report_failure(steps[-1], voice)
+        return report_failure(steps, voice)
     passed, failed = numbers.groups()
     return voice.say(ALL_PASS if failed == "0" else SOME_FAIL, name=name, test=test, passed=passed, failed=failed)
 
