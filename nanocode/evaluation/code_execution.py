@@ -28,7 +28,6 @@ OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 # the clock is for programs that wait.
 PROCESSOR_SECONDS = 5
 WALL_SECONDS = 15.0
-# By which the sandbox waits longer than the judge in it: for its start, and for the verdict.
 MARGIN_SECONDS = 10.0
 MEMORY_BYTES = 1 << 30
 WATCH_SECONDS = 0.002
@@ -64,17 +63,22 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Judge:
-    """Judges cases, several at once from several threads. ``secret`` gives each its own, unguessable word."""
+    """Judges cases, several at once from several threads. ``secret`` gives each its own, unguessable word.
+
+    ``margin_seconds`` is by how much the sandbox waits longer than the judge in it: for its start and for the verdict.
+    """
 
     sandbox: Sandbox
     processor_seconds: int = PROCESSOR_SECONDS
     wall_seconds: float = WALL_SECONDS
+    margin_seconds: float = MARGIN_SECONDS
     secret: Callable[[], str] = lambda: secrets.token_hex(SECRET_BYTES)
 
     def judge(self, case: Case, seed: int = 0) -> Judgement:
         """Raises SandboxUnavailable. ``seed`` is that of the module ``random``, for the program and for the tests."""
         secret = self.secret()
-        content = {**vars(case), "seconds": self.wall_seconds, "seed": seed, "secret": secret}
+        bounds = {"seconds": self.wall_seconds, "processor_seconds": self.processor_seconds}
+        content = {**vars(case), **bounds, "seed": seed, "secret": secret}
         with tempfile.TemporaryDirectory(prefix="nanocode-judge-") as scratch:
             workspace = Path(scratch)
             _write_library(workspace / _LIBRARY)
@@ -93,8 +97,8 @@ class Judge:
 
     def _limits(self) -> Limits:
         return Limits(
-            wall_seconds=self.wall_seconds + MARGIN_SECONDS,
-            cpu_seconds=self.processor_seconds,
+            wall_seconds=self.wall_seconds + self.margin_seconds,
+            cpu_seconds=self.processor_seconds + 1,
             memory_bytes=MEMORY_BYTES,
         )
 

@@ -23,7 +23,7 @@ _OPENS_FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<in
 _OWN_DEFINITION = re.compile(r"^(?:async[ \t]+def|def|class)[ \t]", re.M)
 _STARTS_CODE = re.compile(
     r"(?:async[ \t]+)?def[ \t]+\w+[ \t]*\(|class[ \t]+\w+[ \t]*[(:]|from[ \t]+[\w.]+[ \t]+import\b|import[ \t]+\w"
-    r"|@\w|return\b|\w+[ \t]*=[^=]|(?: {4}|\t)[ \t]*\S"
+    r"|(?:for|if|try|while|with)\b.*:[ \t]*$|@\w|return\b|\w+[ \t]*=[^=]|(?: {4}|\t)[ \t]*\S"
 )
 _DOCTEST = re.compile(r"(?:>>>|\.\.\.)(?: |$)")
 _NO_PROGRAM = frozenset({"bash", "console", "json", "output", "sh", "shell", "text", "toml", "yaml"})
@@ -134,7 +134,7 @@ def _readable(code: str, entry_point: str) -> str:
             break
         fault = _fault(shorter) if is_module else _fault(f"def body():\n{_as_body(shorter)}\n") - 1
         if fault <= 0:
-            return shorter
+            return shorter.rstrip()
         length = min(fault, length) - 1
     return "\n".join(lines)
 

@@ -95,7 +95,7 @@ _KINDS: tuple[tuple[type, str, Callable[[Any], Iterator[Any]] | None], ...] = (
     (type({}.keys()), "dict_keys", iter),
     (type({}.values()), "dict_values", iter),
     (type({}.items()), "dict_items", iter),
-    (Iterator, "iterator", iter),  # type: ignore[type-abstract]
+    (Iterator, "iterator", iter),
 )
 
 _MAKERS: dict[str, Callable[[list[Any]], Any]] = {

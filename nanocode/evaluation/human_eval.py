@@ -1,0 +1,170 @@
+"""HumanEval: how often a model's programs pass the tests of a problem, asked in one of three ways.
+
+``completion``: the prompt is continued, as the paper does it; for base models. ``chat``: a message asks for the whole
+function, which is taken from the reply's code. ``agent``: the prompt stands in a file of a workspace and the model
+completes it with its tools; for models that were trained on those. Figures of different ways are different figures, so
+each says which it is. Programs are judged in the sandbox (`nanocode.evaluation.code_execution`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, get_args
+
+from nanocode.agent.sandbox import Sandbox
+from nanocode.evaluation.code_execution import Judge, Judgement
+from nanocode.evaluation.human_eval_problems import Problem, read_problems
+from nanocode.evaluation.pass_at_k import mean_over_problems, pass_at_k, pass_hat_k
+
+__all__ = ["Answer", "Asked", "Completer", "HumanEval", "Problem", "Way", "human_eval_figures", "read_problems"]
+
+Way = Literal["completion", "chat", "agent"]
+WAYS: tuple[Way, ...] = get_args(Way)
+Fault = Literal["", "no code", "context", "malformed"]
+
+KS = (1, 10, 100)
+MAX_NEW_TOKENS = 512
+MAX_WORKERS = 8
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How often each problem is asked, and how."""
+
+    samples: int = 1
+    temperature: float = 0.0
+    seed: int = 0
+    max_new_tokens: int = MAX_NEW_TOKENS
+
+    def __post_init__(self) -> None:
+        if self.samples < 1:
+            raise ValueError(f"samples must be at least 1, not {self.samples}")
+        if self.samples > 1 and self.temperature == 0:
+            raise ValueError(f"{self.samples} samples at temperature 0 are one sample: ask for one, or for temperature")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model made of a problem: its words, and the program in them. Without one, ``fault`` says why: ``no code``,
+    a prompt too long for the ``context``, or a ``malformed`` reply. ``tokens`` None: nobody has counted.
+    """
+
+    text: str
+    program: str
+    fault: Fault = ""
+    detail: str = ""
+    tokens: int | None = None
+
+
+class Completer(Protocol):
+    """A model, asked in one way."""
+
+    @property
+    def way(self) -> Way: ...
+
+    def answers(self, problems: Sequence[Problem], asked: Asked) -> Iterator[Answer]:
+        """Every sample of the first problem, then of the second, and so on."""
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """What was waited for answers, and for judgements behind the last answer."""
+
+    answering: float
+    judging: float
+
+
+@dataclass(frozen=True)
+class HumanEval:
+    """Figures, the rows behind them (one a sample), and how long it took, which is no figure: it differs each time."""
+
+    way: Way
+    asked: Asked
+    rows: Sequence[dict[str, Any]]
+    seconds: Seconds
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON; every k at which there are samples enough."""
+        passed: Counter[str] = Counter()
+        for row in self.rows:
+            passed[row["task_id"]] += row["outcome"] == "passed"
+        counts, samples = list(passed.values()), self.asked.samples
+        figures: dict[str, Any] = {"way": self.way, **vars(self.asked), "problems": len(counts)}
+        for k in (k for k in sorted({*KS, samples}) if k <= samples):
+            figures[f"pass_at_{k}"] = mean_over_problems(pass_at_k, samples, counts, k).to_json()
+            if k > 1:
+                figures[f"pass_hat_{k}"] = mean_over_problems(pass_hat_k, samples, counts, k).to_json()
+        figures["by_outcome"] = dict(sorted(Counter(map(_outcome, self.rows)).items()))
+        tokens = [row["tokens"] for row in self.rows]
+        figures["tokens"] = None if None in tokens else sum(tokens)
+        return figures
+
+
+def human_eval_figures(
+    completer: Completer,
+    problems: Sequence[Problem],
+    *,
+    samples: int = 1,
+    temperature: float = 0.0,
+    seed: int = 0,
+    max_new_tokens: int | None = None,
+    heard: Callable[[int], None] = lambda finished: None,
+    judge: Judge | None = None,
+    workers: int | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> HumanEval:
+    """Ask and judge every problem. Programs are judged while others are still awaited, ``workers`` at once (one a
+    processor by default); ``heard`` is told of each that is judged, from any thread.
+
+    Raises ValueError for no problems or impossible samples, SandboxUnavailable and JudgeError where nothing can be
+    judged, and what the completer raises.
+    """
+    asked = Asked(samples, temperature, seed, MAX_NEW_TOKENS if max_new_tokens is None else max_new_tokens)
+    if not problems:
+        raise ValueError("there are no problems to ask")
+    judge = judge or Judge(Sandbox())
+    judge.check()
+    begun = clock()
+    with ThreadPoolExecutor(workers or min(os.cpu_count() or 1, MAX_WORKERS), thread_name_prefix="judge") as pool:
+        futures: list[Future[dict[str, Any]]] = []
+
+        def judged(index: int, answer: Answer) -> dict[str, Any]:
+            row = _row(judge, problems[index // samples], index % samples, answer, seed)
+            heard(1)
+            return row
+
+        try:
+            for index, answer in enumerate(completer.answers(problems, asked)):
+                futures.append(pool.submit(judged, index, answer))
+            answered = clock()
+            rows = [future.result() for future in futures]
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    if len(rows) != len(problems) * samples:
+        raise ValueError(f"{len(rows)} answers to {len(problems)} problems asked {samples} times each")
+    return HumanEval(completer.way, asked, rows, Seconds(answered - begun, clock() - answered))
+
+
+def _row(judge: Judge, problem: Problem, sample: int, answer: Answer, seed: int) -> dict[str, Any]:
+    found: Judgement | None = None if answer.fault else judge.judge(problem.case(answer.program), seed)
+    return {
+        "task_id": problem.task_id,
+        "sample": sample,
+        "outcome": answer.fault if found is None else found.outcome,
+        "detail": answer.detail if found is None else found.detail,
+        "text": answer.text,
+        "program": answer.program,
+        "tokens": answer.tokens,
+    }
+
+
+def _outcome(row: dict[str, Any]) -> str:
+    """An error with its type."""
+    kind = str(row["detail"]).partition(":")[0]
+    return f"error: {kind}" if row["outcome"] == "error" else str(row["outcome"])
