@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from nanocode.planning.ahead import Compiled
     from nanocode.planning.plan import Plan, StagePlan
 
+SOUL = Path("configs") / "SOUL.md"
 SetOption = Annotated[list[str], typer.Option("--set", help="Change one value: 'compute.mesh_fsdp=8'. Repeatable.")]
 
 
@@ -51,12 +53,14 @@ def plan(
 
     First what the store holds already, what would be made and why, and what that took before (estimates). Then tokens,
     FLOPs, memory, time and cost of the stages that train: modelled and not run, FLOPs by formula over an assumed share
-    of the chips' peak. With --compile, the TPU compiler itself says what the pretraining step needs.
+    of the chips' peak. Then the requests, tokens and cost of the stages that ask endpoints, at best and at worst. With
+    --compile, the TPU compiler itself says what the pretraining step needs.
     """
     settings = load(config or project_root() / "configs" / "nano.toml", changes)
     if compile_for is not None:
         chip, devices = machine(compile_for)
 
+    from nanocode.cli.plan_asking import asked_of_endpoints, asking_as_data, describe_asking
     from nanocode.planning.ahead import compile_elsewhere, require_compiler
     from nanocode.planning.chips import find_chip
     from nanocode.planning.plan import make_plan
@@ -66,16 +70,17 @@ def plan(
     planned = make_plan(settings, find_chip(chip), devices, utilisation, usd_per_hour)
     repository = repository_of(settings, store or context.obj.store)
     outlooks = surveying.with_models(take_survey(settings, repository, reuse), planned) if with_survey else []
+    asking = asked_of_endpoints(settings, project_root() / SOUL, repository, outlooks)
     if not as_json:
         surveyed = [*surveying.describe(outlooks, repository.store.url), ""] if outlooks else []
-        typer.echo("\n".join(surveyed + describe(planned)))
+        typer.echo("\n".join(surveyed + describe(planned) + describe_asking(settings, asking)))
     compiled = None
     if compile_for is not None:
         typer.echo(f"compiling the train step for {compile_for}: this can take minutes", err=True)
         compiled = compile_elsewhere(settings, compile_for, os.environ)
     if as_json:
         survey = {"survey": surveying.as_data(outlooks, repository.store.url)} if outlooks else {}
-        typer.echo(json.dumps(as_data(planned, compiled) | survey))
+        typer.echo(json.dumps(as_data(planned, compiled) | {"asking": asking_as_data(asking)} | survey))
     elif compiled is not None:
         typer.echo("\n".join(describe_compiled(planned, compiled)))
     if compiled is not None and compiled.needed_bytes > planned.chip.memory_bytes:

@@ -158,6 +158,8 @@ def test_the_command_prints_one_document_that_says_it_is_modelled() -> None:
     assert [each["stage"]["name"] for each in data["stages"]] == ["pretrain", "sft", "reference", "dpo"]
     assert data["stages"][0]["stage"]["steps"] == 10
     assert data["stages"][0]["memory"]["total"] > 1e9
+    assert [each["name"] for each in data["asking"]["stages"]] == ["rollouts sft", "rollouts preference"]
+    assert data["asking"]["all"]["least"]["requests"] == 2 * data["asking"]["all"]["tasks"]
 
 
 def test_the_command_refuses_in_one_line() -> None:
