@@ -28,6 +28,8 @@ _FIGURES = (
     ("tasks solved, T=1", "task_success_sampled", "{:.1%}"),
     ("SOUL kept", "soul_greedy", "{:.1%}"),
     ("SOUL kept, T=1", "soul_sampled", "{:.1%}"),
+    ("CORE", "core", "{:.4f}"),
+    ("HumanEval, pass@1", "human_eval_pass_at_1", "{:.1%}"),
 )
 
 
@@ -85,6 +87,34 @@ def evaluation(card: Any, run: Run, records: Mapping[str, str]) -> None:
         for family in families
     ]
     card.append(Table(table, headers=["family", *_STAGES]))
+    if all("core" in metrics[name] for name in _STAGES):
+        _core(card, {name: metrics[name]["core"] for name in _STAGES})
+    if all("human_eval" in metrics[name] for name in _STAGES):
+        _human_eval(card, {name: metrics[name]["human_eval"] for name in _STAGES})
+
+
+def _core(card: Any, figures: Mapping[str, Any]) -> None:
+    """CORE with its interval, then the accuracy of each task beside what chance gets."""
+    card.append(Markdown("# CORE\nCentred: 0 is chance, 1 is perfect. Brackets are 95 % intervals."))
+    table = [
+        ["CORE", "", "", *(f"{each['core']:.4f} ({each['low']:.4f}..{each['high']:.4f})" for each in figures.values())]
+    ]
+    for label, task in figures["base"]["tasks"].items():
+        cells = (each["tasks"][label] for each in figures.values())
+        shown = [f"{cell['rate']:.3f} ({cell['low']:.3f}..{cell['high']:.3f})" for cell in cells]
+        table.append([label, f"{task['baseline']:.3f}", str(task["n"]), *shown])
+    card.append(Table(table, headers=["accuracy", "chance", "n", *figures]))
+
+
+def _human_eval(card: Any, figures: Mapping[str, Any]) -> None:
+    """Every pass@k and pass^k with its interval; the ways of asking differ, and with them what is measured."""
+    card.append(Markdown("# HumanEval\nA base model continues the prompt; the others work on a file with their tools."))
+    names = [name for name in figures["base"] if name.startswith("pass_")]
+    table = [["way", *(each["way"] for each in figures.values())]]
+    for name in names:
+        cells = (each[name] for each in figures.values())
+        table.append([name, *(f"{cell['rate']:.3f} ({cell['low']:.3f}..{cell['high']:.3f})" for cell in cells)])
+    card.append(Table(table, headers=["figure", *figures]))
 
 
 def farewell(released: Mapping[str, Any], store_url: str) -> list[str]:
@@ -93,6 +123,8 @@ def farewell(released: Mapping[str, Any], store_url: str) -> list[str]:
     elsewhere = "" if store_url == open_store(DEFAULT_STORE, ROOT).url else f" --store {store_url}"
     lines = ["", f"{'held-out tasks, n = ' + str(metrics['dpo']['n_tasks']):28}" + "".join(f"{s:>9}" for s in _STAGES)]
     for label, key, form in _FIGURES:
+        if not all(key in metrics[stage] for stage in _STAGES):
+            continue  # a benchmark that was not run
         lines.append(f"{label:28}" + "".join(f"{form.format(metrics[stage][key]):>9}" for stage in _STAGES))
     lines += [
         f"{'preference accuracy':28}{'':18}{metrics['preference_accuracy']:>9.1%}",

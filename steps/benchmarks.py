@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from nanocode.config import EvaluationConfig
 from nanocode.evaluation.core.bundle import read_bundle
 from nanocode.evaluation.core.figures import Outcome, TaskResult, core_figures
 from nanocode.evaluation.core.scoring import Scorer
+from nanocode.evaluation.human_eval import Completer, human_eval_figures, read_problems
 from nanocode.training.progress import Progress
 from nanocode.training.stage import Running
 
@@ -30,7 +32,7 @@ def core(config: EvaluationConfig, folder: Path, scorer: Scorer, running: Runnin
         scorer,
         bundle,
         config.core_examples_per_task,
-        _shown("evaluate: CORE:", bundle.items(config.core_examples_per_task), running),
+        _shown("CORE", bundle.items(config.core_examples_per_task), running),
         saved.outcomes,
         saved.add,
     )
@@ -41,6 +43,30 @@ def core(config: EvaluationConfig, folder: Path, scorer: Scorer, running: Runnin
         f"evaluate: CORE {found['core']:.4f} ({found['low']:.4f}..{found['high']:.4f}), {len(bundle.tasks)} tasks"
     )
     return found
+
+
+def human_eval(
+    config: EvaluationConfig, folder: Path, completer: Completer, running: Running, output: Path
+) -> dict[str, Any]:
+    """The figures of HumanEval; every program with its verdict goes into ``human_eval.jsonl``.
+
+    Raises Interrupted when asked to stop, BenchmarkError for problems that cannot be used, and what judging raises.
+    """
+    (file,) = sorted(folder.iterdir())
+    problems = read_problems(file)
+    found = human_eval_figures(
+        completer,
+        problems,
+        samples=config.human_eval_samples,
+        temperature=config.human_eval_temperature,
+        seed=config.seed,
+        heard=_shown("HumanEval", len(problems) * config.human_eval_samples, running),
+    )
+    with (output / "human_eval.jsonl").open("w", encoding="utf-8") as rows:
+        rows.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in found.rows)
+    figures = found.to_json()
+    running.say(f"evaluate: HumanEval, {completer.way}: pass@1 {figures['pass_at_1']['rate']:.3f}")
+    return figures
 
 
 class _Finished:
@@ -71,14 +97,15 @@ class _Finished:
             self._running.store.prune(1)
 
 
-def _shown(label: str, total: int, running: Running) -> Callable[[int], None]:
+def _shown(what: str, total: int, running: Running) -> Callable[[int], None]:
     """Counts what is done, says so now and then, and ends the work when the process is asked to stop."""
-    progress, done = Progress(label, total, running.say, unit="item"), 0
+    progress, lock, done = Progress(f"evaluate: {what}:", total, running.say, unit="item"), threading.Lock(), 0
 
     def heard(items: int) -> None:
         nonlocal done
-        done += items
-        progress.update(done)
-        running.pause("in CORE")
+        with lock:
+            done += items
+            progress.update(done)
+        running.pause(f"in {what}")
 
     return heard

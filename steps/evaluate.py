@@ -21,6 +21,8 @@ from nanocode.evaluation.agent_tasks import Episode, run_tasks, summarise
 from nanocode.evaluation.bits_per_byte import bits_per_byte
 from nanocode.evaluation.core.scoring import ModelScorer
 from nanocode.evaluation.funnel import funnel, passage
+from nanocode.evaluation.human_eval import Way
+from nanocode.evaluation.human_eval_engine import EngineCompleter
 from nanocode.evaluation.intervals import Rate
 from nanocode.evaluation.references import Reference, references
 from nanocode.inference.engine import Engine
@@ -37,7 +39,7 @@ from steps.dpo import read_pairs, read_reference
 @dataclass(frozen=True)
 class Inputs:
     """`shards` maps a register ("text", "code") to the folders of its sources; `pairs`, `reference` and `benchmarks`
-    (downloaded ones, by name) may be left out.
+    (downloaded ones, by name) may be left out. `way`: how the model is asked for programs.
     """
 
     model: Path
@@ -48,6 +50,7 @@ class Inputs:
     pairs: Sequence[Path] = field(default_factory=tuple)
     reference: Path | None = None
     benchmarks: Mapping[str, Path] = field(default_factory=dict)
+    way: Way = "completion"
 
 
 def run(config: EvaluationConfig, dpo: DpoConfig, inputs: Inputs, running: Running) -> dict[str, Any]:
@@ -84,6 +87,10 @@ def run(config: EvaluationConfig, dpo: DpoConfig, inputs: Inputs, running: Runni
     if "core" in inputs.benchmarks:
         scorer = ModelScorer(model, tokenizer)
         metrics["core"] = benchmarks.core(config, inputs.benchmarks["core"], scorer, running, inputs.output)
+    if "human_eval" in inputs.benchmarks:
+        completer = EngineCompleter(engine, inputs.way)
+        folder = inputs.benchmarks["human_eval"]
+        metrics["human_eval"] = benchmarks.human_eval(config, folder, completer, running, inputs.output)
     if inputs.pairs and inputs.reference is not None:
         metrics["preference"] = _preference(model, tokenizer, dpo.beta, inputs, inputs.reference)
     text = json.dumps(metrics, indent=2, sort_keys=True)

@@ -55,6 +55,10 @@ def summary(evaluations: Mapping[str, Any], sft_report: Mapping[str, Any], stock
             "soul_greedy": found["greedy"]["soul"]["rate"],
             "n_tasks": found["greedy"]["success"]["n"],
         }
+        if "core" in found:
+            out[name]["core"] = found["core"]["core"]
+        if "human_eval" in found:
+            out[name]["human_eval_pass_at_1"] = found["human_eval"]["pass_at_1"]["rate"]
     preference = evaluations["dpo"]["preference"]
     stock, soul = (sft_report[f"adherence_{register}"]["rate"] for register in ("stock", "soul"))
     return out | {

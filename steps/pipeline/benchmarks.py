@@ -12,6 +12,7 @@ from artifacts.build import Build, Stage
 from nanocode.config import EvaluationConfig
 from nanocode.evaluation.benchmarks import file_sha256
 from nanocode.evaluation.core.bundle import read_bundle
+from nanocode.evaluation.human_eval_problems import read_problems
 from steps.pipeline.run import Run
 
 
@@ -32,7 +33,7 @@ def benchmark_paths(config: EvaluationConfig) -> dict[str, str]:
 def import_benchmark(run: Run, name: str) -> str:
     """One benchmark's files as a record; a relative path is counted from the project's folder."""
     path = run.root / Path(benchmark_paths(run.config.evaluation)[name]).expanduser()
-    folder, names = _core_files(run, path) if name == "core" else (path.parent, (path.name,))
+    folder, names = _core_files(run, path) if name == "core" else _problem_file(path)
     files = {each: file_sha256(folder / each) for each in names}
 
     def produce(making: Build) -> Mapping[str, Any]:
@@ -52,3 +53,8 @@ def _core_files(run: Run, folder: Path) -> tuple[Path, tuple[str, ...]]:
     for task in bundle.tasks:
         task.first(run.config.evaluation.core_examples_per_task)
     return folder, bundle.files
+
+
+def _problem_file(path: Path) -> tuple[Path, tuple[str, ...]]:
+    read_problems(path)
+    return path.parent, (path.name,)

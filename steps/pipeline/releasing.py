@@ -14,6 +14,13 @@ from artifacts.repository import Repository
 from artifacts.reuse import reused
 from steps.pipeline.run import Run, by_name, require_sandbox, roles
 
+# A base model continues texts; the others were taught to work with tools.
+WAYS: Mapping[Literal["base", "sft", "dpo"], Literal["completion", "agent"]] = {
+    "base": "completion",
+    "sft": "agent",
+    "dpo": "agent",
+}
+
 
 def evaluate(
     run: Run,
@@ -46,6 +53,7 @@ def evaluate(
             [making.inputs["pairs"]] if preferences else [],
             making.inputs["reference"] if preferences else None,
             by_name(making, "benchmark"),
+            WAYS[what],
         )
         require_sandbox()
         return stage.run(config.evaluation, config.dpo, inputs, run.running(making))
@@ -57,6 +65,8 @@ def evaluate(
         inputs |= dict(zip(("pairs", "reference"), preferences, strict=True))
     if benchmarks:
         identity["benchmarks"] = config.evaluation.benchmark_identity()
+        if "human_eval" in benchmarks:
+            identity["benchmarks"]["human_eval"]["way"] = WAYS[what]
         inputs |= roles("benchmark", benchmarks)
     return run.make(
         Stage("evaluate", "evaluation", run.name(f"evaluation-{what}"), "steps.evaluate", identity, inputs), produce
