@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nanocode.cli.context import StoreOption, open_repository, project_root
+from nanocode.cli.counting import counting
+from nanocode.cli.evaluation_benchmarks import PANEL, Asking, Benchmarks, benchmarks_asked, own_figures, programs
+from nanocode.cli.evaluation_remote import Remote, remote_of
 from nanocode.cli.evaluation_sources import evaluation_config, held_out_shards, recorded_figures
 from nanocode.cli.evaluation_table import Result, agreement_lines, tables
 from nanocode.cli.options import AsJson
@@ -23,7 +24,7 @@ from nanocode.evaluation.agreement import Comparison, compare_figures
 
 if TYPE_CHECKING:
     from nanocode.cli.model_loading import Found, LoadedModel
-    from nanocode.evaluation.contestants import Questions, RemoteContestant
+    from nanocode.evaluation.contestants import Questions
 
 DEFAULT_SUITES = "agent,soul,bits-per-byte"
 _ENDPOINT = "A model behind an endpoint"
@@ -36,7 +37,8 @@ def evaluate(
         str | None, typer.Argument(help="Release (nano, nano@3), digest prefix or folder; its tasks are everybody's.")
     ] = None,
     suite: Annotated[
-        str, typer.Option(help="Which, joined by commas; also micro-swe: small repositories with a bug.")
+        str,
+        typer.Option(help="Which, joined by commas; also micro-swe (small repositories with a bug), core, human-eval."),
     ] = DEFAULT_SUITES,
     decoding: Annotated[
         str | None,
@@ -68,6 +70,30 @@ def evaluate(
         ),
     ] = True,
     concurrency: Annotated[int, typer.Option(min=1, help="Tasks at a time.", rich_help_panel=_ENDPOINT)] = 4,
+    core_bundle: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="CORE's data, with core.yaml; default: those of its record.", rich_help_panel=PANEL
+        ),
+    ] = None,
+    core_examples: Annotated[
+        int | None,
+        typer.Option(min=1, help="Rows of each CORE task; default: as its record, or all.", rich_help_panel=PANEL),
+    ] = None,
+    human_eval: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="HumanEval.jsonl[.gz]; default: that of its record.", rich_help_panel=PANEL),
+    ] = None,
+    human_eval_samples: Annotated[
+        int | None, typer.Option(min=1, help="Programs for each problem.", rich_help_panel=PANEL)
+    ] = None,
+    human_eval_temperature: Annotated[
+        float | None, typer.Option(min=0, help="Of sampling them; 0: greedy.", rich_help_panel=PANEL)
+    ] = None,
+    human_eval_way: Annotated[
+        Literal["completion", "chat", "agent"] | None,
+        typer.Option(help="How programs are asked for; default: agent, at an endpoint chat.", rich_help_panel=PANEL),
+    ] = None,
     as_json: AsJson = False,
     store: StoreOption = None,
 ) -> None:
@@ -78,7 +104,7 @@ def evaluate(
     calling works on the same tasks, beside the recorded figures of MODEL.
     """
     url = store or context.obj.store
-    remote = _remote(endpoint, endpoint_model, endpoint_key_variable, concurrency, system, os.environ)
+    remote = remote_of(endpoint, endpoint_model, endpoint_key_variable, concurrency, system, os.environ)
     if model is None and remote is None:
         raise typer.BadParameter("name a model, or an --endpoint", param_hint="MODEL")
     if compare is not None and remote is not None:
@@ -89,20 +115,26 @@ def evaluate(
     found = None if model is None else find_model(model, url)
     questions = _questions(found, suite, decoding or ("greedy" if remote else "greedy,sampled"), tasks, seed, samples)
     console = Console(stderr=True, highlight=False)
-    if remote is not None:
-        results = [Result(str(endpoint_model), _remote_figures(console, remote, questions, str(endpoint_model)))]
-        if found is not None:
-            results.append(Result(f"{found.label} (recorded)", recorded_figures(found.folder)))
-        comparisons: dict[str, list[Comparison]] = {}
-    else:
-        results, comparisons = _own_results(console, [name for name in (model, compare) if name], url, questions)
+    asking = Asking(
+        questions.suites, core_bundle, core_examples, human_eval, human_eval_samples, human_eval_temperature,
+        human_eval_way,
+    )  # fmt: skip
+    with benchmarks_asked(asking, found, url) as benchmarks:
+        if remote is not None:
+            results = [Result(remote.model, _remote_figures(console, remote, questions, benchmarks))]
+            if found is not None:
+                results.append(Result(f"{found.label} (recorded)", recorded_figures(found.folder)))
+            comparisons: dict[str, list[Comparison]] = {}
+        else:
+            names = [name for name in (model, compare) if name]
+            results, comparisons = _own_results(console, names, url, questions, benchmarks)
     _show(results, comparisons, questions, _asked(questions.config, found), as_json)
     if any(each.verdict == "differs" for found_here in comparisons.values() for each in found_here):
         raise typer.Exit(1)
 
 
 def _own_results(
-    console: Console, models: Sequence[str], store: str | None, questions: Questions
+    console: Console, models: Sequence[str], store: str | None, questions: Questions, benchmarks: Benchmarks
 ) -> tuple[list[Result], dict[str, list[Comparison]]]:
     from nanocode.cli.model_loading import load_named
 
@@ -110,6 +142,7 @@ def _own_results(
     for model in models:
         loaded = load_named(model, store)
         figures = _figures(console, loaded, store, questions)
+        figures |= own_figures(console, loaded, benchmarks, questions.config.seed)
         results.append(Result(loaded.found.label, figures))
         comparisons[loaded.found.label] = compare_figures(figures, recorded_figures(loaded.found.folder))
     return results, comparisons
@@ -123,8 +156,10 @@ def _figures(console: Console, loaded: LoadedModel, store: str | None, questions
     if "bits-per-byte" in questions.suites:
         with console.status(f"{loaded.found.label}: bits per byte"):
             figures |= _bits_per_byte(loaded, store, questions.config.held_out_bytes)
-    with _counting(console, loaded.found.label, questions.episodes) as heard:
-        return figures | agent_figures(EngineContestant(loaded.engine), questions, heard)
+    if not questions.episodes:
+        return figures
+    with counting(console, loaded.found.label, questions.episodes) as heard:
+        return figures | agent_figures(EngineContestant(loaded.engine), questions, lambda episode: heard(1))
 
 
 def _bits_per_byte(loaded: LoadedModel, store: str | None, held_out_bytes: int) -> dict[str, float]:
@@ -140,15 +175,22 @@ def _bits_per_byte(loaded: LoadedModel, store: str | None, held_out_bytes: int) 
     return found
 
 
-def _remote_figures(console: Console, remote: RemoteContestant, questions: Questions, name: str) -> dict[str, Any]:
+def _remote_figures(console: Console, remote: Remote, questions: Questions, benchmarks: Benchmarks) -> dict[str, Any]:
     from nanocode.evaluation.suites import agent_figures
 
-    if not questions.episodes:
+    figures: dict[str, Any] = {}
+    if benchmarks.bundle is not None or not (questions.episodes or benchmarks.problems):
         raise typer.BadParameter(
-            "an endpoint can do agent, soul and micro-swe, not bits-per-byte", param_hint="--suite"
+            "an endpoint can do agent, soul, micro-swe and human-eval, not bits-per-byte or core, which need logits",
+            param_hint="--suite",
         )
-    with _counting(console, name, questions.episodes) as heard:
-        return agent_figures(remote, questions, heard)
+    if benchmarks.problems:
+        completer = remote.completer(benchmarks.way or "chat")
+        figures |= programs(console, remote.model, completer, benchmarks, questions.config.seed)
+    if questions.episodes:
+        with counting(console, remote.model, questions.episodes) as heard:
+            figures |= agent_figures(remote.contestant(), questions, lambda episode: heard(1))
+    return figures
 
 
 def _questions(
@@ -180,58 +222,6 @@ def _named(text: str, known: tuple[Choice, ...], option: str) -> tuple[Choice, .
         if name not in known:
             raise typer.BadParameter(f"there is no {name!r}: choose from {', '.join(known)}", param_hint=option)
     return tuple(name for name in known if name in names)
-
-
-def _remote(
-    url: str | None,
-    model: str | None,
-    key_variable: str | None,
-    concurrency: int,
-    system: bool,
-    environment: Mapping[str, str],
-) -> RemoteContestant | None:
-    if url is None or model is None:
-        if url is not None or model is not None or key_variable is not None:
-            raise typer.BadParameter("go together", param_hint="--endpoint and --endpoint-model")
-        return None
-    key = None if key_variable is None else environment.get(key_variable)
-    if key_variable is not None and not key:
-        raise typer.BadParameter(f"the environment has no {key_variable}: export it", param_hint="--endpoint-key-env")
-
-    from nanocode.agent.endpoint import SYSTEM, EndpointResponder
-    from nanocode.evaluation.contestants import RemoteContestant
-
-    def responder(temperature: float, config: EvaluationConfig) -> EndpointResponder:
-        return EndpointResponder(
-            url,
-            model,
-            key,
-            temperature=temperature,
-            seed=config.seed,
-            system=SYSTEM if system else None,
-        )
-
-    return RemoteContestant(responder, concurrency)
-
-
-@contextmanager
-def _counting(console: Console, name: str, total: int) -> Iterator[Callable[[object], None]]:
-    """A bar on a terminal; elsewhere a line at each quarter."""
-    if not console.is_terminal:
-        done = 0
-
-        def count(episode: object) -> None:
-            nonlocal done
-            done += 1
-            if done * 4 // total > (done - 1) * 4 // total:
-                console.print(f"{name}: {done} of {total} tasks", markup=False)
-
-        yield count
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task(f"{escape(name)}: tasks", total=total)
-        yield lambda episode: progress.advance(bar)
 
 
 def _asked(config: EvaluationConfig, found: Found | None) -> str:

@@ -68,6 +68,11 @@ def held_out_shards(repository: Repository, found: Found) -> Iterator[dict[str, 
         yield folders
 
 
+def recorded_inputs(repository: Repository, found: Found) -> Mapping[str, str]:
+    """The records that the model's own evaluation read, by role. Raises ConfigError for a model without one."""
+    return _evaluation(repository, repository.read_record(found.digest)).inputs
+
+
 def _evaluation(repository: Repository, release: Record) -> Record:
     digest = release.inputs.get(f"evaluation.{_OWN}")
     if digest is None:

@@ -22,7 +22,9 @@ class Result:
 
 
 def tables(results: Sequence[Result]) -> Iterator[Table]:
-    """Bits per byte and rates, then success by variant and family of tasks; a column a contestant."""
+    """Bits per byte, rates and benchmarks, then CORE's tasks, then success by variant and family of tasks; a column a
+    contestant.
+    """
     overall = new_table("figure", results)
     for name in sorted({name for each in results for name in each.figures if name.startswith("bpb_")}):
         overall.add_row(name.replace("_", " "), *(_bits(each.figures.get(name)) for each in results))
@@ -32,7 +34,18 @@ def tables(results: Sequence[Result]) -> Iterator[Table]:
             cells = [shown_rate(each.figures.get(decoding, {}).get(rate)) for each in results]
             if any(cells):
                 overall.add_row(f"{decoding}: {rate.replace('_', ' ')}", *cells)
+    for name, figure in (("CORE", "core"), ("CORE, corrected baselines", "core_v2")):
+        cells = [_core(each.figures.get("core"), figure) for each in results]
+        if any(cells):
+            overall.add_row(name, *cells)
+    programs = [each.figures.get("human_eval", {}) for each in results]
+    for name in sorted({name for each in programs for name in each if name.startswith("pass_")}, key=_by_number):
+        label = name.replace("_at_", "@").replace("_hat_", "^")
+        overall.add_row(f"HumanEval: {label}", *(shown_rate(each.get(name)) for each in programs))
+    if any(programs):
+        overall.add_row("HumanEval: asked by", *(each.get("way", "") for each in programs))
     yield overall
+    yield from _core_tasks(results)
     for decoding in decodings:
         by_group = new_table(f"{decoding}: success by", results)
         for group in GROUPS:
@@ -60,6 +73,29 @@ def agreement_lines(name: str, comparisons: Sequence[Comparison], asked: str) ->
 def new_table(first: str, results: Sequence[Result]) -> Table:
     """A column for what a row is about, and one for each contestant."""
     return Table(first, *(each.name for each in results), box=None, header_style="bold", pad_edge=False)
+
+
+def _core_tasks(results: Sequence[Result]) -> Iterator[Table]:
+    tasks = [each.figures.get("core", {}).get("tasks", {}) for each in results]
+    labels = list(dict.fromkeys(label for each in tasks for label in each))
+    if labels:
+        table = new_table("CORE: accuracy (chance)", results)
+        for label in labels:
+            baseline = next(each[label]["baseline"] for each in tasks if label in each)
+            table.add_row(f"{label} ({baseline:.3f})", *(shown_rate(each.get(label)) for each in tasks))
+        yield table
+
+
+def _core(figures: Mapping[str, Any] | None, name: str) -> str:
+    if figures is None:
+        return ""
+    interval = f"  ({figures['low']:.4f}..{figures['high']:.4f})" if name == "core" else ""
+    return f"{figures[name]:.4f}{interval}"
+
+
+def _by_number(name: str) -> tuple[str, int]:
+    kind, _, number = name.rpartition("_")
+    return kind, int(number)
 
 
 def _bits(value: float | None) -> str:

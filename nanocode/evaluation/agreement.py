@@ -11,6 +11,8 @@ Verdict = Literal["same", "agrees", "differs"]
 # Other devices and library versions sum in another order; a model of other weights is further off than this.
 BITS_TOLERANCE = 1e-3
 GROUPS = ("by_variant", "by_family")
+# What must be the same for the figures of a benchmark to be comparable.
+BENCHMARKS = {"core": ("bundle", "examples_per_task"), "human_eval": ("way", "samples", "temperature", "problems")}
 RATES = ("success", "valid_calls", "called_when_needed", "finished", "soul")
 
 
@@ -33,6 +35,10 @@ def compare_figures(measured: Mapping[str, Any], recorded: Mapping[str, Any]) ->
     for decoding in ("greedy", "sampled"):
         if decoding in measured and decoding in recorded:
             found += _rates(decoding, measured[decoding], recorded[decoding])
+    for name, decides in BENCHMARKS.items():
+        new, old = measured.get(name, {}), recorded.get(name, {})
+        if new and old and all(new.get(each) == old.get(each) for each in decides):
+            found += _benchmark(name, new, old)
     return found
 
 
@@ -48,7 +54,19 @@ def _rates(decoding: str, measured: Mapping[str, Any], recorded: Mapping[str, An
             if member in recorded.get(group, {}):
                 pairs[f"{group}.{member}"] = rate, recorded[group][member]
     for name, (new, old) in pairs.items():
-        verdict: Verdict = "agrees" if new["low"] <= old["high"] and old["low"] <= new["high"] else "differs"
-        if (new["hits"], new["n"]) == (old["hits"], old["n"]):
-            verdict = "same"
-        yield Comparison(f"{decoding}.{name}", new["rate"], old["rate"], verdict)
+        yield _rate(f"{decoding}.{name}", new, old)
+
+
+def _benchmark(name: str, measured: Mapping[str, Any], recorded: Mapping[str, Any]) -> Iterator[Comparison]:
+    """The accuracy of each task of CORE, or every pass@k and pass^k."""
+    new, old = measured.get("tasks", measured), recorded.get("tasks", recorded)
+    for each in new:
+        if each in old and isinstance(new[each], Mapping) and "rate" in new[each]:
+            yield _rate(f"{name}.{each}", new[each], old[each])
+
+
+def _rate(figure: str, new: Mapping[str, Any], old: Mapping[str, Any]) -> Comparison:
+    verdict: Verdict = "agrees" if new["low"] <= old["high"] and old["low"] <= new["high"] else "differs"
+    if (new["rate"], new["n"]) == (old["rate"], old["n"]):
+        verdict = "same"
+    return Comparison(figure, new["rate"], old["rate"], verdict)

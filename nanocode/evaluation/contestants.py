@@ -20,7 +20,7 @@ from nanocode.tasks.task import Task, check
 if TYPE_CHECKING:
     from nanocode.inference.engine import Engine
 
-Suite = Literal["agent", "soul", "bits-per-byte", "micro-swe"]
+Suite = Literal["agent", "soul", "bits-per-byte", "micro-swe", "core", "human-eval"]
 Decoding = Literal["greedy", "sampled"]
 SUITES: tuple[Suite, ...] = get_args(Suite)
 DECODINGS: tuple[Decoding, ...] = get_args(Decoding)
