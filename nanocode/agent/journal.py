@@ -47,6 +47,7 @@ class Journal:
             self.images = DiskImages(self.audit.path.parent / IMAGES_FOLDER)
             self._watch = Watch(self.files)
             self._effects = list(effects_of(self.audit.entries, str(self.files.root)))
+            self.images.use(change.before for effect in self._effects for change in effect.changes if change.before)
             self._calls = self.audit.next_call
             self.audit.append("opened", workspace=str(self.files.root))
 
@@ -72,13 +73,13 @@ class Journal:
             )
         return restored
 
-    def note(self, kind: str, entry: Entry, **values: Any) -> None:
-        """One line about a call."""
+    def note(self, kind: str, entry: Entry, durable: bool, **values: Any) -> None:
+        """One line about a call; ``durable``: waited for until it is on disk."""
         if self.audit is None:
             return
         self.audit.append(
             kind,
-            durable=entry.call.name not in WITHOUT_EFFECT,
+            durable=durable,
             call=entry.number,
             tool=entry.call.name,
             arguments=entry.call.arguments,
@@ -118,11 +119,12 @@ class Entry:
     decision: Decision = NOT_DECIDED
     changes: tuple[FileChange, ...] = ()
     uncovered: int = 0
+    _intended: tuple[FileChange, ...] = ()
 
     def intend(self, *changes: FileChange) -> None:
         """The call runs now: on disk before anything happens, with the changes where they are known."""
-        self.changes = changes
-        self.journal.note("intent", self)
+        self.changes = self._intended = changes
+        self.journal.note("intent", self, durable=self.call.name not in WITHOUT_EFFECT)
 
     def edit(self, path: str, before: FileContent | None, after: bytes) -> None:
         """`intend` an edit, with its pre-image kept."""
@@ -131,12 +133,16 @@ class Entry:
         self.intend(FileChange(path, digest, sha256(after), mode))
 
     def end(self, result: ToolResult | None) -> None:
-        """The call is over; None says that it was interrupted. What a failed edit intended has not happened."""
+        """The call is over; None says that it was interrupted. What a failed edit intended has not happened.
+
+        Undo can do without this line unless it tells of changes that the intent did not know.
+        """
         if self.call.name == "Edit" and result is not None and not result.ok:
             self.changes = ()
         self.journal.note(
             "call",
             self,
+            durable=bool(self.uncovered or (self.changes and self.changes != self._intended)),
             uncovered=self.uncovered,
             exit_code=None if result is None else result.exit_code,
             bytes=None if result is None else len(result.text.encode()),

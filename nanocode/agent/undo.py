@@ -10,10 +10,12 @@ of a command's work can be taken back.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
@@ -21,6 +23,8 @@ from typing import Any, Protocol
 from nanocode.agent.files import FileContent, ToolError, Workspace, shown
 
 NAMED_PATHS = 5
+LOCK = "lock"
+UNFINISHED = ".tmp"
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,9 @@ class Images(Protocol):
 
     def put(self, data: bytes) -> str: ...
 
+    def use(self, digests: Iterable[str]) -> None:
+        """These are needed still; one that is gone is no error."""
+
     def get(self, digest: str) -> bytes:
         """Raises ToolError when it is gone or damaged."""
 
@@ -70,29 +77,40 @@ class MemoryImages:
         self._data[digest] = data
         return digest
 
+    def use(self, digests: Iterable[str]) -> None:
+        """Nothing: they stay as long as the process."""
+
     def get(self, digest: str) -> bytes:
         return self._data[digest]
 
 
 @dataclass(frozen=True)
 class DiskImages:
-    """Pre-images in a folder that only its owner can read; several sessions may share it."""
+    """Pre-images in a folder that only its owner can read; several sessions may share it.
+
+    A file's time of change is when a session last had a use for it: `nanocode.agent.retention` goes by that.
+    """
 
     folder: Path
 
     def put(self, data: bytes) -> str:
+        """On disk when this returns."""
         digest = sha256(data)
         path = self._path(digest)
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
+        with locked(self.folder):
+            if _holds(path, data):
+                os.utime(path)
+            else:
+                _write(path, data)
         return digest
+
+    def use(self, digests: Iterable[str]) -> None:
+        """Start their time anew."""
+        if self.folder.is_dir():
+            with locked(self.folder):
+                for digest in digests:
+                    with suppress(FileNotFoundError):
+                        os.utime(self._path(digest))
 
     def get(self, digest: str) -> bytes:
         try:
@@ -105,6 +123,38 @@ class DiskImages:
 
     def _path(self, digest: str) -> Path:
         return self.folder / digest[:2] / digest[2:]
+
+
+@contextmanager
+def locked(folder: Path, wait: bool = True) -> Iterator[None]:
+    """Alone with the images of a folder, which is made. Without ``wait``, raises BlockingIOError when another is."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    """A crash can have torn what lies under a name."""
+    try:
+        return path.stat().st_size == len(data) and path.read_bytes() == data
+    except FileNotFoundError:
+        return False
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(exist_ok=True, mode=0o700)
+    temporary = path.with_name(path.name + UNFINISHED)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        # Under its last name: the file systems of Linux keep that together with the content.
+        temporary.replace(path)
+        os.fsync(descriptor)
 
 
 def sha256(data: bytes) -> str:

@@ -6,7 +6,7 @@ import select
 import sys
 import termios
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 from nanocode.agent.policy import Policy
+from nanocode.agent.retention import Retention
 from nanocode.agent.session import Session, SessionLimits
 from nanocode.agent.terminal_asking import Asker
 from nanocode.agent.terminal_commands import Dialogue, Model
@@ -25,7 +26,7 @@ from nanocode.cli import agent_options as options
 from nanocode.cli.agent_model import Request, Source, chosen_source, switchable
 from nanocode.cli.agent_one_shot import Drawn, Listener, Written, run_once
 from nanocode.cli.agent_setup import audit_log as open_audit_log
-from nanocode.cli.agent_setup import check_workspace, shell, state_folder, task
+from nanocode.cli.agent_setup import check_workspace, forget_old_images, shell, state_folder, task
 from nanocode.cli.agent_setup import rules as load_user_rules
 from nanocode.inference.sampling import Sampling
 
@@ -45,6 +46,8 @@ def agent(
     mode: options.Mode = options.ModeName.ask,
     unsafe: options.Unsafe = False,
     audit_log: options.AuditLogPath = None,
+    undo_days: options.UndoDays = Retention.days,
+    undo_megabytes: options.UndoMegabytes = Retention.megabytes,
     rules: options.RulesPath = None,
     max_turns: options.MaxTurns = SessionLimits.max_turns,
     temperature: options.Temperature = None,
@@ -88,7 +91,7 @@ def agent(
         )
     )
     policy = Policy(mode.value, rules=load_user_rules(rules, workspace))
-    setting = Setting(workspace, unsafe, audit_log, max_turns, as_json)
+    setting = Setting(workspace, unsafe, audit_log, max_turns, as_json, Retention(undo_days, undo_megabytes))
     _work(source, task(prompt, as_json), policy, setting)
 
 
@@ -101,6 +104,7 @@ class Setting:
     audit_log: str | None
     max_turns: int
     as_json: bool
+    retention: Retention = field(default_factory=Retention)
 
 
 def _sampling(temperature: float, top_k: int, top_p: float, min_p: float, seed: int) -> Sampling:
@@ -117,6 +121,8 @@ def _work(source: Source, task: str | None, policy: Policy, setting: Setting) ->
         sys.stdout.reconfigure(errors="backslashreplace")
     console = Console(stderr=setting.as_json, highlight=False)
     with open_audit_log(setting.audit_log) or nullcontext() as audit:
+        if audit is not None:
+            forget_old_images(audit, setting.retention)
         toolbox = Toolbox(setting.workspace, policy, shell(setting.unsafe), audit=audit)
         screen = Screen(console, toolbox)
         asker = Asker(partial(_ask, console), screen)

@@ -55,6 +55,14 @@ RulesPath = Annotated[
         rich_help_panel=_SAFETY,
     ),
 ]
+UndoDays = Annotated[
+    float,
+    typer.Option(min=0, help="What /undo needs is deleted so long after its last use.", rich_help_panel=_SAFETY),
+]
+UndoMegabytes = Annotated[
+    float,
+    typer.Option(min=0, help="The oldest of it goes while all takes more than that.", rich_help_panel=_SAFETY),
+]
 MaxTurns = Annotated[int, typer.Option(min=1, help="Model turns for one prompt.", rich_help_panel=_SAFETY)]
 
 Temperature = Annotated[

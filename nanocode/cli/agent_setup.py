@@ -13,6 +13,7 @@ from typing import BinaryIO
 import typer
 
 from nanocode.agent.audit import AuditLog
+from nanocode.agent.retention import Retention, make_room
 from nanocode.agent.rules import Rules, RulesError, load_rules
 from nanocode.agent.sandbox import Sandbox, SandboxUnavailable, Shell, UnsafeShell
 
@@ -106,6 +107,14 @@ def audit_log(wanted: str | None) -> AuditLog | None:
         return AuditLog(Path(wanted).expanduser())
     name = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}.jsonl"
     return AuditLog(state_folder() / AUDIT_FOLDER / name)
+
+
+def forget_old_images(log: AuditLog, retention: Retention) -> None:
+    """Make room beside the log; a folder in which that fails is said and ends no session."""
+    try:
+        make_room(log.path.parent, retention, time.time())
+    except OSError as error:
+        typer.secho(f"old files that undo has kept stay in {log.path.parent}: {error.strerror}", fg="yellow", err=True)
 
 
 def state_folder() -> Path:

@@ -1,9 +1,11 @@
 """`nanocode agent` from outside: exit codes, events, pipes, and what it refuses."""
 
+import errno
 import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +18,7 @@ from typer.testing import CliRunner, Result
 from nanocode.agent.audit import AuditError, verify
 from nanocode.agent.sandbox import SandboxUnavailable
 from nanocode.agent.terminal_commands import Model
+from nanocode.agent.undo import DiskImages
 from nanocode.cli import agent as command
 from nanocode.cli import agent_setup
 from nanocode.cli.agent_model import Request
@@ -249,6 +252,31 @@ def test_every_call_is_logged_outside_of_the_workspace_unless_that_is_unwanted(w
     assert chosen.exit_code == 0 and len(verify(tmp_path / "mine.jsonl").entries) == 4
     inside = invoke(*arguments, "--audit-log", str(work / "log.jsonl"))
     assert isinstance(inside.exception, AuditError) and "lies in the workspace" in str(inside.exception)
+
+
+def test_what_undo_no_longer_needs_goes_at_the_start_of_a_session(work: Path, tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "mine.jsonl"
+    images = DiskImages(log.parent / "before")
+    digest = images.put(b"a month old")
+    (image,) = images.folder.glob("*/*")
+    arguments = ["-p", "echo hi", "--workspace", str(work), "--mode", "auto", "--audit-log", str(log)]
+    for wanted, stays in ((["--undo-days", "40"], True), (["--undo-days", "40", "--undo-megabytes", "0"], False)):
+        os.utime(image, (0, time.time() - 31 * 86_400))
+        assert invoke(*arguments, *wanted).exit_code == 0 and image.exists() == stays
+    assert images.put(b"a month old") == digest
+    os.utime(image, (0, time.time() - 31 * 86_400))
+    assert invoke(*arguments).exit_code == 0 and not image.exists(), "30 days unless asked for more"
+
+
+def test_a_folder_in_which_no_room_can_be_made_is_said_and_ends_nothing(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(agent_setup, "make_room", broken)
+    told = invoke("-p", "echo hi", "--workspace", str(work), "--mode", "auto")
+    assert told.exit_code == 0 and "old files that undo has kept stay in" in told.stderr
 
 
 def test_rules_come_from_the_user_s_configuration(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

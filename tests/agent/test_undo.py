@@ -279,7 +279,7 @@ def test_a_pre_image_that_is_gone_or_damaged_is_not_restored(
 ) -> None:
     toolbox = Toolbox(workspace, Policy("auto"), None, audit=audit)
     toolbox.execute(EDIT)
-    (image,) = (path for path in (audit.path.parent / "before").rglob("*") if path.is_file())
+    (image,) = (path for path in (audit.path.parent / "before").glob("*/*") if path.is_file())
     assert image.stat().st_mode & 0o777 == 0o600
     image.unlink()
     if damage is not None:
@@ -295,3 +295,12 @@ def test_without_a_log_edits_can_be_undone_and_commands_leave_no_trace(workspace
     toolbox.execute(COMMAND)
     assert toolbox.undo() == "a.py" and toolbox.undo() is None
     assert files_of(workspace) == START | {"sub/b.py": "gone"}
+
+
+def test_a_torn_pre_image_is_written_again(workspace: Path, audit: AuditLog) -> None:
+    """A crash can leave a name with half its content, and the next session wants to keep the same file."""
+    images = DiskImages(audit.path.parent / "before")
+    digest = images.put(b"x = 1\n")
+    (image,) = images.folder.glob("*/*")
+    image.write_bytes(b"x =")
+    assert images.put(b"x = 1\n") == digest and images.get(digest) == b"x = 1\n"
