@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import openai
 
-from nanocode.agent.endpoint import EndpointFailure, EndpointResponder
+from nanocode.agent.endpoint import MAX_RETRIES, EndpointFailure, EndpointResponder
 from nanocode.agent.sandbox import Sandbox
 from nanocode.evaluation.human_eval import Answer, Asked, Way
 from nanocode.evaluation.human_eval_asking import agent_answer, chat_answer, chat_message
@@ -28,6 +28,7 @@ class EndpointCompleter:
     api_key: str | None = None
     way: Way = "chat"
     concurrency: int = 4
+    max_retries: int = MAX_RETRIES
 
     def __post_init__(self) -> None:
         if self.way == "completion":
@@ -45,7 +46,7 @@ class EndpointCompleter:
                 pool.shutdown(cancel_futures=True)
 
     def _chat(self, problem: Problem, sample: int, asked: Asked) -> Answer:
-        connection = _Chat(self.base_url, self.model, self.api_key, system=None)
+        connection = _Chat(self.base_url, self.model, self.api_key, system=None, max_retries=self.max_retries)
         try:
             reply, tokens = connection.reply(chat_message(problem), sample, asked)
         except ContextOverflow as error:
@@ -62,6 +63,7 @@ class EndpointCompleter:
             max_new_tokens=asked.max_new_tokens,
             temperature=asked.temperature,
             seed=asked.seed + sample,
+            max_retries=self.max_retries,
         )
         try:
             return agent_answer(problem, responder, Sandbox())[0]
