@@ -10,14 +10,15 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-import secrets
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from nanocode.agent.profile import PROJECT
+from nanocode.agent.replacing import new_file, remove_stale
 
 MAX_FILE_BYTES = 1_000_000
 SHOWN_PATH_CHARACTERS = 200
@@ -57,6 +58,7 @@ class Workspace:
 
     root: Path
     given: Path
+    _tidied: set[tuple[int, int]] = field(default_factory=set, init=False, repr=False, compare=False)
 
     @classmethod
     def at(cls, folder: Path) -> Workspace:
@@ -108,15 +110,24 @@ class Workspace:
         Mode and owner are kept. Raises ToolError when the file is no longer the one that was read.
         """
         with self._folder(path.parts[:-1], path, create=before is None) as folder, explained(path):
-            temporary = f".{secrets.token_hex(8)}.tmp"
-            try:
-                _write_new(folder, temporary, data, before)
+            self._tidy(folder)
+            with new_file(folder, NEW_FILE_MODE) as file:
+                _fill(file.descriptor, data, before)
                 _refuse_changed(folder, path, before)
-                os.rename(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
-            except BaseException:
-                with suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=folder)
-                raise
+                if before is not None:
+                    file.replace(path.name)
+                    return
+                try:
+                    file.create(path.name)
+                except FileExistsError:
+                    raise _exists(path) from None
+
+    def _tidy(self, folder: int) -> None:
+        """Once for each folder that is written to."""
+        status = os.fstat(folder)
+        if (status.st_dev, status.st_ino) not in self._tidied:
+            self._tidied.add((status.st_dev, status.st_ino))
+            remove_stale(folder, time.time())
 
     def refuse_existing(self, path: PurePosixPath) -> None:
         """Raise ToolError when the path names anything, or cannot be made because a parent is no folder."""
@@ -124,7 +135,7 @@ class Workspace:
             kind = self.kind(PurePosixPath(*path.parts[:depth]))
             if kind is None:
                 return
-        raise ToolError(f"{shown(path)} exists; give old_string to change it")
+        raise _exists(path)
 
     def remove(self, path: PurePosixPath) -> None:
         """Delete a file. Raises ToolError."""
@@ -217,20 +228,22 @@ def _refuse_special(status: os.stat_result, path: PurePosixPath) -> None:
     raise ToolError(f"not a regular file: {shown(path)}")
 
 
-def _write_new(folder: int, name: str, data: bytes, before: FileContent | None) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(name, flags, NEW_FILE_MODE, dir_fd=folder)
-    with os.fdopen(descriptor, "wb") as file:
-        if before is not None:
-            if (before.status.st_uid, before.status.st_gid) != (os.geteuid(), os.getegid()):
-                # Only root may give a file away; for others the file becomes theirs, as with any editor.
-                with suppress(PermissionError):
-                    os.fchown(descriptor, before.status.st_uid, before.status.st_gid)
-            # Not the bits that run a program as its owner: what they stood for was the old content.
-            os.fchmod(descriptor, stat.S_IMODE(before.status.st_mode) & ~(stat.S_ISUID | stat.S_ISGID))
+def _fill(descriptor: int, data: bytes, before: FileContent | None) -> None:
+    """Write a new file, with mode and owner of the one before, and wait until it is on disk."""
+    if before is not None:
+        if (before.status.st_uid, before.status.st_gid) != (os.geteuid(), os.getegid()):
+            # Only root may give a file away; for others the file becomes theirs, as with any editor.
+            with suppress(PermissionError):
+                os.fchown(descriptor, before.status.st_uid, before.status.st_gid)
+        # Not the bits that run a program as its owner: what they stood for was the old content.
+        os.fchmod(descriptor, stat.S_IMODE(before.status.st_mode) & ~(stat.S_ISUID | stat.S_ISGID))
+    with os.fdopen(descriptor, "wb", closefd=False) as file:
         file.write(data)
-        file.flush()
-        os.fsync(descriptor)
+    os.fsync(descriptor)
+
+
+def _exists(path: PurePosixPath) -> ToolError:
+    return ToolError(f"{shown(path)} exists; give old_string to change it")
 
 
 def _refuse_changed(folder: int, path: PurePosixPath, before: FileContent | None) -> None:
@@ -241,7 +254,7 @@ def _refuse_changed(folder: int, path: PurePosixPath, before: FileContent | None
             return
         raise
     if before is None:
-        raise ToolError(f"{shown(path)} exists; give old_string to change it")
+        raise _exists(path)
     if FileContent(b"", status).identity != before.identity:
         raise ToolError(f"{shown(path)} changed since it was read; read it again")
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from nanocode.agent.journal import IMAGES_FOLDER
 from nanocode.agent.undo import LOCK, UNFINISHED, locked
@@ -31,15 +32,13 @@ class Retention:
     megabytes: float = 500.0
 
 
-@dataclass(frozen=True, order=True)
-class _Image:
-    used: float
-    path: Path
-    size: int
+class _Image(NamedTuple):
+    """Light, because there can be very many."""
 
-    @property
-    def digest(self) -> str:
-        return self.path.parent.name + self.path.name
+    used: float
+    path: str
+    size: int
+    digest: str
 
 
 def make_room(logs: Path, retention: Retention, now: float) -> int:
@@ -56,7 +55,7 @@ def make_room(logs: Path, retention: Retention, now: float) -> int:
         with locked(folder, wait=False):
             chosen = _chosen(sorted(_images(folder)), _named_by_live_logs(logs, now), retention, now)
             for image in chosen:
-                image.path.unlink(missing_ok=True)
+                Path(image.path).unlink(missing_ok=True)
     except BlockingIOError:
         return 0
     return len(chosen)
@@ -68,7 +67,7 @@ def _chosen(images: list[_Image], named: frozenset[str], retention: Retention, n
     excess = sum(image.size for image in images) - retention.megabytes * MEGABYTE
     chosen = []
     for image in free:
-        is_old = image.used < now - retention.days * DAY_SECONDS or image.path.suffix == UNFINISHED
+        is_old = image.used < now - retention.days * DAY_SECONDS or image.path.endswith(UNFINISHED)
         if is_old or excess > 0:
             chosen.append(image)
             excess -= image.size
@@ -81,7 +80,7 @@ def _images(folder: Path) -> Iterator[_Image]:
             continue
         for entry in os.scandir(part.path):
             status = entry.stat(follow_symlinks=False)
-            yield _Image(status.st_mtime, Path(entry.path), status.st_size)
+            yield _Image(status.st_mtime, entry.path, status.st_size, part.name + entry.name)
 
 
 def _named_by_live_logs(logs: Path, now: float) -> frozenset[str]:

@@ -99,22 +99,32 @@ def test_a_new_file_below_a_linked_parent(arena: Arena) -> None:
         assert arena.use("Edit", file_path=path, new_string="x").startswith("error: ")
 
 
-def test_the_name_of_the_temporary_file_cannot_be_guessed(arena: Arena) -> None:
-    """CWE-377: a link planted under the name that an atomic write uses first."""
-    names = set()
-    real_open = os.open
+@pytest.mark.parametrize("nameless", [True, False])
+def test_the_name_of_the_temporary_file_cannot_be_guessed(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch, nameless: bool
+) -> None:
+    """CWE-377: a link planted under the name that an atomic write uses first. Linking never goes through one."""
+    names: list[object] = []
+    real_open, real_link = os.open, os.link
 
     def watching(path: object, flags: int, *rest: object, **named: object) -> int:
         if flags & os.O_CREAT:
-            names.add(path)
+            names.append(path)
             assert flags & os.O_EXCL and flags & os.O_NOFOLLOW
         return real_open(path, flags, *rest, **named)  # type: ignore[arg-type]
 
-    with pytest.MonkeyPatch.context() as patch:
+    def linking(source: str, name: str, **named: object) -> None:
+        names.append(name)
+        real_link(source, name, **named)  # type: ignore[arg-type]
+
+    if not nameless:
+        monkeypatch.setattr("nanocode.agent.replacing._nameless", lambda folder, mode: None)
+    with monkeypatch.context() as patch:
         patch.setattr(os, "open", watching)
+        patch.setattr(os, "link", linking)
         for value in range(2, 6):
             arena.use("Edit", file_path="a.py", old_string=f"x = {value - 1}", new_string=f"x = {value}")
-    assert len(names) == 4 and all(len(str(name)) > 16 for name in names)
+    assert len(set(names)) == len(names) == 4 and all(len(str(name)) > 16 for name in names)
 
 
 def test_an_edit_of_a_hard_link_leaves_the_other_name_alone(arena: Arena) -> None:
