@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-FIRST_LIMIT = 8
+FIRST_LIMIT = 16
 SUCCESSES_PER_STEP = 25
 SLOWER_BEYOND_CEILING = 10
 CUT = 0.75
