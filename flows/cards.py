@@ -14,8 +14,10 @@ from artifacts.store import open_store
 from flows.charts import interval_chart, training_charts
 from flows.examples import conversation_markdown
 from nanocode.config import StoreConfig
+from nanocode.evaluation.paired import one_line, paired_figures
 from steps.pipeline import ROOT, Run
 from steps.pipeline.generated import generated
+from steps.pipeline.retention import retention_fault
 
 DEFAULT_STORE = StoreConfig().url
 SIDES = ["chosen", "rejected"]
@@ -87,10 +89,21 @@ def evaluation(card: Any, run: Run, records: Mapping[str, str]) -> None:
         for family in families
     ]
     card.append(Table(table, headers=["family", *_STAGES]))
+    _retention(card, {k: v.to_json() for k, v in paired_figures(metrics["sft"], metrics["dpo"]).items()}, run)
     if all("core" in metrics[name] for name in _STAGES):
         _core(card, {name: metrics[name]["core"] for name in _STAGES})
     if all("human_eval" in metrics[name] for name in _STAGES):
         _human_eval(card, {name: metrics[name]["human_eval"] for name in _STAGES})
+
+
+def _retention(card: Any, pairs: Mapping[str, Any], run: Run) -> None:
+    """What DPO cost, task by task, and the warning where that is more than the gate."""
+    if not pairs:
+        return
+    card.append(Markdown("# Retention\nTasks solved after DPO against before: the same tasks, the same decoding."))
+    card.append(Table([[name, one_line(pair)] for name, pair in pairs.items()], headers=["decoding", ""]))
+    if fault := retention_fault(pairs, run.config.evaluation):
+        card.append(Markdown(f"**Warning**: {fault}"))
 
 
 def _core(card: Any, figures: Mapping[str, Any]) -> None:
@@ -129,6 +142,8 @@ def farewell(released: Mapping[str, Any], store_url: str) -> list[str]:
     lines += [
         f"{'preference accuracy':28}{'':18}{metrics['preference_accuracy']:>9.1%}",
         f"{'SOUL kept by the SFT data':28}{metrics['sft_data_soul']:>9.1%}",
+        *(f"{'DPO, ' + name:28}{one_line(pair)}" for name, pair in metrics.get("retention", {}).items()),
+        *([f"warning: {metrics['retention_warning']}"] if "retention_warning" in metrics else []),
         "",
         f"released {released['name']}@{released['version']}  record {released['record'][:12]}  "
         f"{metrics['wall_seconds']:.0f} s, peak memory {metrics['peak_rss_bytes'] / 1e9:.1f} GB",

@@ -82,6 +82,7 @@ def run(config: EvaluationConfig, dpo: DpoConfig, inputs: Inputs, running: Runni
             metrics[name] = summarise(episodes).to_json()
             metrics[name] |= {"temperature": temperature, "soul": adherence.to_json(), "principles_broken": broken}
             metrics[name]["funnel"] = funnel(episodes, expert).to_json()
+            metrics[name]["solved"] = {episode.task.id: episode.verdict.success for episode in episodes}
             running.say(f"evaluate: {name}: tasks solved {summarise(episodes).success}, SOUL kept {adherence}")
             file.writelines(_episode_line(name, episode, expert[episode.task.id]) for episode in episodes)
     if "core" in inputs.benchmarks:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nanocode.evaluation.paired import paired_figures
+
 MODEL_FILES = ("model.safetensors", "model.json")
 
 
@@ -59,11 +61,13 @@ def summary(evaluations: Mapping[str, Any], sft_report: Mapping[str, Any], stock
             out[name]["core"] = found["core"]["core"]
         if "human_eval" in found:
             out[name]["human_eval_pass_at_1"] = found["human_eval"]["pass_at_1"]["rate"]
+    kept = paired_figures(evaluations["sft"], evaluations["dpo"])
     preference = evaluations["dpo"]["preference"]
     stock, soul = (sft_report[f"adherence_{register}"]["rate"] for register in ("stock", "soul"))
     return out | {
         "preference_accuracy": preference["accuracy"]["rate"],
         "preference_margin": preference["mean_margin"],
+        "retention": {decoding: pair.to_json() for decoding, pair in kept.items()},
         "sft_data_soul": stock_fraction * stock + (1 - stock_fraction) * soul,
         "details": dict(evaluations),
     }

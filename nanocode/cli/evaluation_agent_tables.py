@@ -8,9 +8,8 @@ from typing import Any
 from rich.table import Table
 
 from nanocode.cli.evaluation_table import Result, new_table, shown_rate
-from nanocode.evaluation.paired import Paired, paired
+from nanocode.evaluation.paired import DECODINGS, Paired, paired_figures
 
-_DECODINGS = ("greedy", "sampled")
 _WHOLE = ("overruns", "cut_replies", "repeated_calls", "called_needlessly", "never_called")
 _MEANS = ("calls_a_task", "turns_a_task")
 _SHOWN_TASKS = 8
@@ -18,11 +17,11 @@ _SHOWN_TASKS = 8
 
 def agent_tables(results: Sequence[Result]) -> Iterator[Table]:
     """For each decoding that has them: the funnel, what several samples are worth, and micro-SWE."""
-    for decoding in _DECODINGS:
+    for decoding in DECODINGS:
         figures = [each.figures.get(decoding, {}) for each in results]
         yield from _funnel(f"{decoding}: funnel", results, figures)
         yield from _samples(f"{decoding}: several samples", results, figures)
-    for decoding in _DECODINGS:
+    for decoding in DECODINGS:
         figures = [each.figures.get("micro_swe", {}).get(decoding, {}) for each in results]
         if any(figures):
             yield _micro_swe(decoding, results, figures)
@@ -31,15 +30,12 @@ def agent_tables(results: Sequence[Result]) -> Iterator[Table]:
 
 
 def pairs(first: Result, second: Result) -> dict[str, Paired]:
-    """By suite and decoding, the second against the first on the tasks that both have worked on."""
+    """By suite and decoding, the second against the first on the tasks that both were given."""
     found: dict[str, Paired] = {}
     whole = first.figures, second.figures
-    micro = tuple(each.get("micro_swe", {}) for each in whole)
-    for suite, (one, other) in (("", whole), ("micro_swe.", micro)):
-        for decoding in _DECODINGS:
-            before, after = (each.get(decoding, {}).get("solved") for each in (one, other))
-            if before is not None and after is not None:
-                found[f"{suite}{decoding}"] = paired(before, after)
+    one, other = (each.get("micro_swe", {}) for each in whole)
+    for suite, between in (("", paired_figures(*whole)), ("micro_swe.", paired_figures(one, other))):
+        found |= {f"{suite}{decoding}": pair for decoding, pair in between.items()}
     return found
 
 

@@ -7,11 +7,13 @@ is Newcombe's hybrid score interval for paired proportions (Statistics in Medici
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from nanocode.evaluation.intervals import Rate
+
+DECODINGS = ("greedy", "sampled")
 
 
 @dataclass(frozen=True)
@@ -60,11 +62,16 @@ class Paired:
         }
 
     def __str__(self) -> str:
-        low, high = self.interval
-        return (
-            f"{100 * self.difference:+.1f} points ({100 * low:+.1f}..{100 * high:+.1f}, n={self.n}), "
-            f"{len(self.wins)} won, {len(self.losses)} lost, p = {self.p_value:.2g}"
-        )
+        return one_line(self.to_json())
+
+
+def one_line(pair: Mapping[str, Any]) -> str:
+    """A comparison in its JSON form as words: points, interval, n, and what became of single tasks."""
+    points, low, high = (100 * pair[key] for key in ("difference", "low", "high"))
+    return (
+        f"{points:+.1f} points ({low:+.1f}..{high:+.1f}, n={pair['n']}), "
+        f"{len(pair['wins'])} won, {len(pair['losses'])} lost, p = {pair['p_value']:.2g}"
+    )
 
 
 def paired(first: Mapping[str, bool], second: Mapping[str, bool]) -> Paired:
@@ -81,14 +88,18 @@ def paired(first: Mapping[str, bool], second: Mapping[str, bool]) -> Paired:
     )
 
 
-def retention(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """By decoding, what became of the tasks: rows of two evaluations' ``episodes.jsonl``, before a stage and after."""
-    decodings = sorted({row["decoding"] for row in before} & {row["decoding"] for row in after})
-    return {name: paired(_solved(before, name), _solved(after, name)).to_json() for name in decodings}
+def paired_figures(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Paired]:
+    """By decoding, the figures of two evaluations task by task, on the tasks that both were given.
 
-
-def _solved(rows: Sequence[Mapping[str, Any]], decoding: str) -> dict[str, bool]:
-    return {row["task"]: bool(row["success"]) for row in rows if row["decoding"] == decoding}
+    Nothing for a decoding that one of them lacks, for figures that do not say which tasks were solved, and for tasks
+    that have none in common.
+    """
+    found = {}
+    for decoding in DECODINGS:
+        one, other = (figures.get(decoding, {}).get("solved", {}) for figures in (first, second))
+        if common := set(one) & set(other):
+            found[decoding] = paired({task: one[task] for task in common}, {task: other[task] for task in common})
+    return found
 
 
 def _sign_test(wins: int, losses: int) -> float:

@@ -12,6 +12,7 @@ from artifacts.build import Build, Stage
 from artifacts.releases import publish, resolve
 from artifacts.repository import Repository
 from artifacts.reuse import reused
+from steps.pipeline.retention import RetentionLost, retention_fault
 from steps.pipeline.run import Run, by_name, require_sandbox, roles
 
 # A base model continues texts; the others were taught to work with tools.
@@ -118,8 +119,16 @@ def assemble(run: Run, model: str, tokenizer: str, soul: str, evaluations: Mappi
 
 
 def release(run: Run, record: str, wall_seconds: float) -> Released:
-    """Give what `assemble` made the next version under the config's name, with the run's own figures."""
+    """Give what `assemble` made the next version under the config's name, with the run's own figures.
+
+    Raises RetentionLost where the config asks for it, past its gate; otherwise the figures hold the warning.
+    """
     figures = dict(run.repository.provenances(record)[-1].metrics)
+    fault = retention_fault(figures.get("retention", {}), run.config.evaluation)
+    if fault is not None and run.config.evaluation.retention_gate_fails:
+        raise RetentionLost(fault)
+    if fault is not None:
+        figures["retention_warning"] = fault
     figures |= {"wall_seconds": round(wall_seconds, 1), "peak_rss_bytes": lineage_peak(run.repository, record)}
     accepted = reused(run.repository, [record], run.root)
     if accepted:

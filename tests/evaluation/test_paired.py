@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from nanocode.evaluation.paired import Paired, paired, retention
+from nanocode.evaluation.paired import Paired, paired, paired_figures
 
 COUNTS = st.integers(0, 60)
 
@@ -73,12 +73,10 @@ def test_different_tasks_are_not_compared() -> None:
         paired({"a": True, "c": True}, {"b": True, "c": True})
 
 
-def test_retention_pairs_the_rows_of_two_evaluations_by_decoding() -> None:
-    def rows(decoding: str, **solved: bool) -> list[dict[str, object]]:
-        return [{"decoding": decoding, "task": task, "success": success} for task, success in solved.items()]
-
-    before = rows("greedy", a=True, b=True) + rows("sampled", a=False, b=True)
-    after = rows("greedy", a=True, b=False) + rows("sampled", a=True, b=True)
-    found = retention(before, after)
-    assert (found["greedy"]["losses"], found["greedy"]["difference"]) == (["b"], -0.5)
-    assert (found["sampled"]["wins"], found["sampled"]["difference"]) == (["a"], 0.5)
+def test_figures_of_two_evaluations_are_paired_by_decoding_on_the_tasks_of_both() -> None:
+    before = {"greedy": {"solved": {"a": True, "b": True, "c": True}}, "sampled": {"solved": {"a": False}}, "bpb": 2.0}
+    after = {"greedy": {"solved": {"a": True, "b": False}}, "sampled": {"success": {}}}
+    found = paired_figures(before, after)
+    assert set(found) == {"greedy"}
+    assert (found["greedy"].losses, found["greedy"].difference, found["greedy"].n) == (("b",), -0.5, 2)
+    assert paired_figures(before, {"greedy": {"solved": {"z": True}}}) == {}
