@@ -18,6 +18,7 @@ from typing import Literal, get_args
 
 from nanocode.agent.processes import Completed
 from nanocode.agent.profile import PROJECT
+from nanocode.agent.results import valid_text
 from nanocode.agent.sandbox import Limits, Sandbox
 from nanocode.evaluation import code_judge, code_values
 
@@ -54,7 +55,8 @@ class Case:
 @dataclass(frozen=True)
 class Judgement:
     """``passed``: every test. ``assertion``: a test said no. ``error``: an exception, ``detail`` starts with its type.
-    ``timeout``, ``limits`` (memory, processes), ``ended``: the program, or what judges it, was gone before the end.
+    ``timeout``, ``limits`` (memory, processes, size of a result), ``ended``: the program, or what judges it, was gone
+    before the end, or it wrote where only results are written.
     """
 
     outcome: Outcome
@@ -146,7 +148,8 @@ def _judgement(completed: Completed, secret: str) -> Judgement:
     for line in completed.output.splitlines():
         word, _, verdict = line.partition(" ")
         if secrets.compare_digest(word.encode(), secret.encode()):
-            return Judgement(**json.loads(verdict))
+            found = json.loads(verdict)
+            return Judgement(found["outcome"], valid_text(found["detail"]))
     if completed.timed_out:
         return Judgement("timeout", "the sandbox's time is over")
     if completed.stopped:

@@ -89,7 +89,7 @@ def hide() -> None:
 
 
 def judge(case: dict[str, Any], program: Program) -> tuple[str, str]:
-    """``passed``, ``assertion``, ``error``, ``timeout`` or ``ended``, and what there is to say about it."""
+    """``passed``, ``assertion``, ``error``, ``timeout``, ``limits`` or ``ended``, and what there is to say about it."""
     try:
         program.send({name: case[name] for name in ("source", "entry_point", "seed", "processor_seconds")})
         program.answer()
@@ -144,7 +144,7 @@ class Program:
                 return content[0]
             name, message = str(content[0]), str(content[1])
         except (ValuesError, ValueError, TypeError, IndexError):
-            raise _Ended("error", _INTERFERED) from None
+            raise _Ended("ended", _INTERFERED) from None
         self.raised, self.raised_name = _exception(name, message), name
         raise self.raised
 
@@ -152,7 +152,7 @@ class Program:
         line = bytearray()
         while not line.endswith(b"\n"):
             if len(line) > MAX_LINE_BYTES:
-                raise _Ended("error", "its result is too large")
+                raise _Ended("limits", "its result is too large")
             ready, _, _ = select.select([self._answers], [], [], self._left())
             data = os.read(self._answers, READ_BYTES) if ready else None
             if data is None:

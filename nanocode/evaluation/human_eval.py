@@ -30,6 +30,7 @@ Fault = Literal["", "no code", "context", "malformed"]
 KS = (1, 10, 100)
 MAX_NEW_TOKENS = 512
 MAX_WORKERS = 8
+_TYPE_CHARACTERS = 40
 
 
 @dataclass(frozen=True)
@@ -166,5 +167,5 @@ def _row(judge: Judge, problem: Problem, sample: int, answer: Answer, seed: int)
 
 def _outcome(row: dict[str, Any]) -> str:
     """An error with its type."""
-    kind = str(row["detail"]).partition(":")[0]
+    kind = str(row["detail"]).partition(":")[0][:_TYPE_CHARACTERS]
     return f"error: {kind}" if row["outcome"] == "error" else str(row["outcome"])

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import openai
 
 from nanocode.agent.endpoint import MAX_RETRIES, EndpointFailure, EndpointResponder
+from nanocode.agent.results import valid_text
 from nanocode.agent.sandbox import Sandbox
 from nanocode.evaluation.human_eval import Answer, Asked, Way
 from nanocode.evaluation.human_eval_asking import agent_answer, chat_answer, chat_message
@@ -90,4 +91,4 @@ class _Chat(EndpointResponder):
             raise EndpointFailure(self._said("sent something that is no JSON: check the address")) from None
         usage = completion.usage
         content = completion.choices[0].message.content if completion.choices else None
-        return content or "", None if usage is None else usage.completion_tokens
+        return valid_text(content or ""), None if usage is None else usage.completion_tokens
