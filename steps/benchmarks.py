@@ -100,6 +100,7 @@ class _Finished:
 def _shown(what: str, total: int, running: Running) -> Callable[[int], None]:
     """Counts what is done, says so now and then, and ends the work when the process is asked to stop."""
     progress, lock, done = Progress(f"evaluate: {what}:", total, running.say, unit="item"), threading.Lock(), 0
+    progress.update(done)  # from here on it counts, whatever the first step is
 
     def heard(items: int) -> None:
         nonlocal done
