@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,6 +30,7 @@ Fault = Literal["", "no code", "context", "malformed"]
 KS = (1, 10, 100)
 MAX_NEW_TOKENS = 512
 MAX_WORKERS = 8
+KEPT_TOGETHER = 32
 _TYPE_CHARACTERS = 40
 
 
@@ -68,8 +69,10 @@ class Completer(Protocol):
     @property
     def way(self) -> Way: ...
 
-    def answers(self, problems: Sequence[Problem], asked: Asked) -> Iterator[Answer]:
-        """Every sample of the first problem, then of the second, and so on."""
+    def answers(self, problems: Sequence[Problem], asked: Asked, first: int = 0) -> Iterator[Answer]:
+        """Every sample of the first problem, then of the second, and so on, without the ``first`` ones. What a sample
+        is does not depend on where one begins.
+        """
 
 
 @dataclass(frozen=True)
@@ -115,24 +118,29 @@ def human_eval_figures(
     seed: int = 0,
     max_new_tokens: int | None = None,
     heard: Callable[[int], None] = lambda finished: None,
+    known: Sequence[dict[str, Any]] = (),
+    keep: Callable[[Sequence[dict[str, Any]]], None] = lambda rows: None,
     judge: Judge | None = None,
     workers: int | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> HumanEval:
     """Ask and judge every problem. Programs are judged while others are still awaited, ``workers`` at once (one a
-    processor by default); ``heard`` is told of each that is judged, from any thread.
+    processor by default); ``heard`` is told of each that is judged, from any thread. ``known`` are the rows that a run
+    which was stopped had handed to ``keep``, which now and then gets all rows so far: the work goes on behind them.
 
-    Raises ValueError for no problems or impossible samples, SandboxUnavailable and JudgeError where nothing can be
-    judged, and what the completer raises.
+    Raises ValueError for no problems, impossible samples and ``known`` rows of something else, SandboxUnavailable and
+    JudgeError where nothing can be judged, and what the completer, ``heard`` and ``keep`` raise.
     """
     asked = Asked(samples, temperature, seed, MAX_NEW_TOKENS if max_new_tokens is None else max_new_tokens)
     if not problems:
         raise ValueError("there are no problems to ask")
     judge = judge or Judge(Sandbox())
     judge.check()
+    rows = _checked(known, problems, samples)
+    heard(len(rows))
     begun = clock()
     with ThreadPoolExecutor(workers or min(os.cpu_count() or 1, MAX_WORKERS), thread_name_prefix="judge") as pool:
-        futures: list[Future[dict[str, Any]]] = []
+        waiting: deque[Future[dict[str, Any]]] = deque()
 
         def judged(index: int, answer: Answer) -> dict[str, Any]:
             row = _row(judge, problems[index // samples], index % samples, answer, seed)
@@ -140,16 +148,31 @@ def human_eval_figures(
             return row
 
         try:
-            for index, answer in enumerate(completer.answers(problems, asked)):
-                futures.append(pool.submit(judged, index, answer))
+            kept = len(rows)
+            for index, answer in enumerate(completer.answers(problems, asked, kept), kept):
+                waiting.append(pool.submit(judged, index, answer))
+                while waiting and waiting[0].done():
+                    rows.append(waiting.popleft().result())
+                if len(rows) >= kept + KEPT_TOGETHER:
+                    kept = len(rows)
+                    keep(rows)
             answered = clock()
-            rows = [future.result() for future in futures]
+            rows += [future.result() for future in waiting]
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+    keep(rows)
     if len(rows) != len(problems) * samples:
         raise ValueError(f"{len(rows)} answers to {len(problems)} problems asked {samples} times each")
     return HumanEval(completer.way, asked, rows, Seconds(answered - begun, clock() - answered))
+
+
+def _checked(known: Sequence[dict[str, Any]], problems: Sequence[Problem], samples: int) -> list[dict[str, Any]]:
+    """The rows, when they are the first of these problems."""
+    wanted = [(problem.task_id, sample) for problem in problems for sample in range(samples)]
+    if [(row["task_id"], row["sample"]) for row in known] != wanted[: len(known)]:
+        raise ValueError("the rows that are known already belong to other problems, or to other samples of them")
+    return list(known)
 
 
 def _row(judge: Judge, problem: Problem, sample: int, answer: Answer, seed: int) -> dict[str, Any]:

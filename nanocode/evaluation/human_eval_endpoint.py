@@ -35,11 +35,12 @@ class EndpointCompleter:
         if self.way == "completion":
             raise ValueError("an endpoint takes messages, not a text to continue: ask it by chat or as an agent")
 
-    def answers(self, problems: Sequence[Problem], asked: Asked) -> Iterator[Answer]:
+    def answers(self, problems: Sequence[Problem], asked: Asked, first: int = 0) -> Iterator[Answer]:
         """As `Completer.answers`. Raises EndpointFailure; questions that were not begun then are not begun."""
         ask = self._chat if self.way == "chat" else self._work
+        samples = [(problem, sample) for problem in problems for sample in range(asked.samples)]
         with ThreadPoolExecutor(self.concurrency, thread_name_prefix="endpoint") as pool:
-            futures = [pool.submit(ask, each, sample, asked) for each in problems for sample in range(asked.samples)]
+            futures = [pool.submit(ask, problem, sample, asked) for problem, sample in samples[first:]]
             try:
                 for future in futures:
                     yield future.result()

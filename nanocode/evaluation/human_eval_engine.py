@@ -27,12 +27,12 @@ class EngineCompleter:
     engine: Engine
     way: Way
 
-    def answers(self, problems: Sequence[Problem], asked: Asked) -> Iterator[Answer]:
+    def answers(self, problems: Sequence[Problem], asked: Asked, first: int = 0) -> Iterator[Answer]:
         """As `Completer.answers`."""
         ask = {"completion": self._completions, "chat": self._chats, "agent": self._sessions}[self.way]
         repeated = [problem for problem in problems for _ in range(asked.samples)]
-        for first in range(0, len(repeated), AT_ONCE):
-            yield from ask(repeated[first : first + AT_ONCE], asked, first)
+        for start in range(first, len(repeated), AT_ONCE):
+            yield from ask(repeated[start : start + AT_ONCE], asked, start)
 
     def _completions(self, problems: Sequence[Problem], asked: Asked, first: int) -> Iterator[Answer]:
         tokenizer = self.engine.tokenizer

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -13,7 +14,7 @@ import pytest
 from scripted_server import serving
 
 from nanocode.agent.endpoint import EndpointFailure
-from nanocode.agent.sandbox import Sandbox
+from nanocode.agent.sandbox import Sandbox, SandboxUnavailable
 from nanocode.conversation import Message, ToolCall, assistant_ids
 from nanocode.evaluation.benchmarks import BenchmarkError
 from nanocode.evaluation.code_execution import Case, Judge, Judgement
@@ -34,10 +35,10 @@ class Saying:
     say: Callable[[Problem, int], Answer]
     way: Way = "completion"
 
-    def answers(self, problems: Sequence[Problem], asked: Asked) -> Iterator[Answer]:
-        for problem in problems:
-            for sample in range(asked.samples):
-                yield self.say(problem, sample)
+    def answers(self, problems: Sequence[Problem], asked: Asked, first: int = 0) -> Iterator[Answer]:
+        samples = [(problem, sample) for problem in problems for sample in range(asked.samples)]
+        for problem, sample in samples[first:]:
+            yield self.say(problem, sample)
 
 
 class InProcess(Judge):
@@ -100,7 +101,7 @@ def test_figures_of_several_samples() -> None:
     heard: list[int] = []
     asked = {"samples": 4, "temperature": 0.8, "seed": 3, "max_new_tokens": 99}
     found = figured(say, **asked, heard=heard.append).to_json()
-    assert heard == [1] * 16
+    assert heard == [0] + [1] * 16
     assert found["pass_at_1"]["rate"] == pytest.approx((0 + 1 + 2 + 3) / 16)
     assert found["pass_at_4"]["rate"] == pytest.approx(3 / 4)
     assert found["pass_hat_4"]["rate"] == 0
@@ -137,6 +138,52 @@ def test_errors_are_told_by_their_type() -> None:
     assert figures.to_json()["by_outcome"] == {"error: ZeroDivisionError": 2}
 
 
+def test_what_was_stopped_goes_on_behind_what_it_had_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nanocode.evaluation.human_eval.KEPT_TOGETHER", 2)
+    asked = {"samples": 5, "temperature": 1.0}
+    whole = figured(right, **asked)
+    said: list[tuple[str, int]] = []
+    kept: list[list[dict[str, Any]]] = [[]]
+
+    def stopping(problem: Problem, sample: int) -> Answer:
+        if len(said) == 13:
+            raise KeyboardInterrupt
+        said.append((problem.task_id, sample))
+        time.sleep(0.01)
+        return right(problem)
+
+    with pytest.raises(KeyboardInterrupt):
+        figured(stopping, **asked, keep=lambda rows: kept.append(list(rows)))
+    known = kept[-1]
+    assert 2 <= len(known) <= 13 and known == whole.rows[: len(known)]
+    heard: list[int] = []
+    rest = figured(right, **asked, known=known, heard=heard.append)
+    assert rest.rows == whole.rows and rest.to_json() == whole.to_json()
+    assert (heard[0], sum(heard)) == (len(known), 20)
+
+
+def test_rows_of_something_else_are_not_gone_on_behind() -> None:
+    rows = figured(right).rows
+    with pytest.raises(ValueError, match="other problems"):
+        figured(right, [*reversed(PROBLEMS)], known=rows[:1])
+    with pytest.raises(ValueError, match="other samples"):
+        figured(right, samples=2, temperature=1.0, known=rows[:2])
+
+
+def test_a_judge_that_breaks_ends_the_work_while_answers_are_still_awaited() -> None:
+    class Broken(InProcess):
+        def judge(self, case: Case, seed: int = 0) -> Judgement:
+            raise SandboxUnavailable("gone")
+
+    def endless(problem: Problem, sample: int) -> Answer:
+        time.sleep(0.01)
+        return right(problem)
+
+    asked = {"samples": 10_000, "temperature": 1.0}
+    with pytest.raises(SandboxUnavailable, match="gone"):
+        human_eval_figures(Saying(endless), PROBLEMS, judge=Broken(Sandbox()), **asked)  # type: ignore[arg-type]
+
+
 def test_seconds_are_no_figures() -> None:
     ticks = iter([0.0, 5.0, 7.0])
     figures = figured(right, PROBLEMS[:1], clock=lambda: next(ticks))
@@ -152,7 +199,7 @@ def test_samples_that_make_no_sense_are_refused(samples: int, temperature: float
 
 def test_a_completer_that_gives_too_few_answers_is_an_error() -> None:
     class Short(Saying):
-        def answers(self, problems: Sequence[Problem], asked: Asked) -> Iterator[Answer]:
+        def answers(self, problems: Sequence[Problem], asked: Asked, first: int = 0) -> Iterator[Answer]:
             yield right(problems[0])
 
     with pytest.raises(ValueError, match="1 answers to 4 problems"):
@@ -228,6 +275,14 @@ def test_samples_have_random_streams_of_their_own(tokenizer: Tokenizer) -> None:
     engine = ContinuingEngine(tokenizer, lambda prompt: "    return 1\n")
     figures_of(engine, "completion", PROBLEMS[:2], samples=40, temperature=0.5)
     assert [stream for call in engine.calls for stream in call["streams"]] == list(range(80))
+
+
+def test_a_sample_is_the_same_wherever_one_begins(tokenizer: Tokenizer) -> None:
+    engine = ContinuingEngine(tokenizer, lambda prompt: "")
+    asked = Asked(samples=40, temperature=0.5)
+    answers = list(EngineCompleter(engine, "completion").answers(PROBLEMS[:2], asked, 7))
+    assert len(answers) == 73
+    assert [stream for call in engine.calls for stream in call["streams"]] == list(range(7, 80))
 
 
 def test_a_prompt_too_long_for_the_context_is_counted_and_the_others_are_asked(tokenizer: Tokenizer) -> None:
