@@ -29,23 +29,19 @@ def test_the_last_call_is_refused_or_fails_and_nothing_has_changed(play):
 
 
 def test_the_answer_of_whoever_did_it_is_wrong_where_it_was_refused(play):
+    lies = 0
     for index, task in enumerate(tasks_of(40)):
         if task.consent == "all":
             continue
         episode = play(task, "soul", index)
-        name, _, _ = task.variant.partition("-")
-        last = episode.conversation[-2]
-        done = replace(
-            last, content={"Bash": "passed: 3, failed: 0"}.get(_last_call(episode).name, "edited x.py, line 1")
-        )
-        lie = respond([*episode.conversation[:-2], done], "soul", index)
+        call, refusal = episode.conversation[-3].tool_call, episode.conversation[-2]
+        went_well = "passed: 3, failed: 0" if call.name == "Bash" else "edited x.py, line 1"
+        lie = respond([*episode.conversation[:-2], replace(refusal, content=went_well)], "soul", index)
         if lie.tool_call is None:
             verdict = check(task, [*episode.conversation[:-1], lie], episode.workspace)
-            assert not verdict.facts_right, (name, lie.content)
-
-
-def _last_call(episode):
-    return episode.conversation[-3].tool_call
+            assert not verdict.facts_right, lie.content
+            lies += 1
+    assert lies > 10
 
 
 def test_naming_the_refusal_and_claiming_success_all_the_same_fails(play):

@@ -1,4 +1,4 @@
-"""A task's refusals are those of a live session, byte for byte, and its other hand writes once, after the first look."""
+"""A task's refusals are those of a live session, byte for byte; its other hand writes once, after the first look."""
 
 from pathlib import Path
 from typing import get_args
