@@ -13,7 +13,15 @@ from rich.console import Console
 
 from nanocode.cli.context import StoreOption, open_repository, project_root
 from nanocode.cli.counting import counting
-from nanocode.cli.evaluation_benchmarks import PANEL, Asking, Benchmarks, benchmarks_asked, own_figures, programs
+from nanocode.cli.evaluation_benchmarks import (
+    PANEL,
+    Asking,
+    Benchmarks,
+    benchmarks_asked,
+    function_calls,
+    own_figures,
+    programs,
+)
 from nanocode.cli.evaluation_remote import Remote, remote_of
 from nanocode.cli.evaluation_sources import evaluation_config, held_out_shards, recorded_figures
 from nanocode.cli.evaluation_table import Result, agreement_lines, tables
@@ -38,7 +46,9 @@ def evaluate(
     ] = None,
     suite: Annotated[
         str,
-        typer.Option(help="Which, joined by commas; also micro-swe (small repositories with a bug), core, human-eval."),
+        typer.Option(
+            help="Which, joined by commas; also micro-swe (small repositories with a bug), core, human-eval, bfcl."
+        ),
     ] = DEFAULT_SUITES,
     decoding: Annotated[
         str | None,
@@ -94,6 +104,15 @@ def evaluate(
         Literal["completion", "chat", "agent"] | None,
         typer.Option(help="How programs are asked for; default: agent, at an endpoint chat.", rich_help_panel=PANEL),
     ] = None,
+    bfcl: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="BFCL_v4_simple_python.json, beside its possible_answer.", rich_help_panel=PANEL
+        ),
+    ] = None,
+    bfcl_questions: Annotated[
+        int | None, typer.Option(min=1, help="The first so many of them; default: all.", rich_help_panel=PANEL)
+    ] = None,
     as_json: AsJson = False,
     store: StoreOption = None,
 ) -> None:
@@ -117,7 +136,7 @@ def evaluate(
     console = Console(stderr=True, highlight=False)
     asking = Asking(
         questions.suites, core_bundle, core_examples, human_eval, human_eval_samples, human_eval_temperature,
-        human_eval_way,
+        human_eval_way, bfcl, bfcl_questions,
     )  # fmt: skip
     with benchmarks_asked(asking, found, url) as benchmarks:
         if remote is not None:
@@ -179,14 +198,16 @@ def _remote_figures(console: Console, remote: Remote, questions: Questions, benc
     from nanocode.evaluation.suites import agent_figures
 
     figures: dict[str, Any] = {}
-    if benchmarks.bundle is not None or not (questions.episodes or benchmarks.problems):
+    if benchmarks.bundle is not None or not (questions.episodes or benchmarks.problems or benchmarks.calls):
         raise typer.BadParameter(
-            "an endpoint can do agent, soul, micro-swe and human-eval, not bits-per-byte or core, which need logits",
+            "an endpoint can do agent, soul, micro-swe, human-eval and bfcl, not bits-per-byte or core (logits)",
             param_hint="--suite",
         )
     if benchmarks.problems:
         completer = remote.completer(benchmarks.way or "chat")
         figures |= programs(console, remote.model, completer, benchmarks, questions.config.seed)
+    if benchmarks.calls:
+        figures |= function_calls(console, remote.model, remote.caller(), benchmarks, questions.config.seed)
     if questions.episodes:
         with counting(console, remote.model, questions.episodes) as heard:
             figures |= agent_figures(remote.contestant(), questions, lambda episode: heard(1))

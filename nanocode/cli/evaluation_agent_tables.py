@@ -16,7 +16,7 @@ _SHOWN_TASKS = 8
 
 
 def agent_tables(results: Sequence[Result]) -> Iterator[Table]:
-    """For each decoding that has them: the funnel, what several samples are worth, and micro-SWE."""
+    """For each decoding that has them: the funnel, what several samples are worth, and micro-SWE; then BFCL."""
     for decoding in DECODINGS:
         figures = [each.figures.get(decoding, {}) for each in results]
         yield from _funnel(f"{decoding}: funnel", results, figures)
@@ -27,6 +27,9 @@ def agent_tables(results: Sequence[Result]) -> Iterator[Table]:
             yield _micro_swe(decoding, results, figures)
         yield from _funnel(f"micro-SWE, {decoding}: funnel", results, figures)
         yield from _samples(f"micro-SWE, {decoding}: several samples", results, figures)
+    calls = [each.figures.get("bfcl", {}) for each in results]
+    if any(calls):
+        yield _function_calls(results, calls)
 
 
 def pairs(first: Result, second: Result) -> dict[str, Paired]:
@@ -83,6 +86,14 @@ def _micro_swe(decoding: str, results: Sequence[Result], figures: Sequence[Mappi
         table.add_row(label, *(shown_rate(each.get(name)) for each in figures))
     for kind in sorted({kind for each in figures for kind in each.get("by_bug", {})}):
         table.add_row(kind.replace("_", " "), *(shown_rate(each.get("by_bug", {}).get(kind)) for each in figures))
+    return table
+
+
+def _function_calls(results: Sequence[Result], figures: Sequence[Mapping[str, Any]]) -> Table:
+    table = new_table("BFCL", results)
+    for stage in next(each["stages"] for each in figures if each):
+        table.add_row(stage.replace("_", " "), *(shown_rate(each.get("stages", {}).get(stage)) for each in figures))
+    table.add_row("too long", *(str(each.get("overruns", "")) for each in figures))
     return table
 
 

@@ -19,6 +19,8 @@ from nanocode.cli.evaluation_sources import recorded_figures, recorded_inputs
 if TYPE_CHECKING:
     from nanocode.cli.model_loading import Found, LoadedModel
     from nanocode.evaluation.core.bundle import Bundle
+    from nanocode.evaluation.function_calls import CallQuestion
+    from nanocode.evaluation.function_calls_asking import FunctionCaller
     from nanocode.evaluation.human_eval import Completer, Problem, Way
 
 PANEL = "Downloaded benchmarks"
@@ -35,11 +37,13 @@ class Asking:
     samples: int | None = None
     temperature: float | None = None
     way: Way | None = None
+    bfcl: Path | None = None
+    bfcl_questions: int | None = None
 
 
 @dataclass(frozen=True)
 class Benchmarks:
-    """The questions, read and checked. Either may be left out."""
+    """The questions, read and checked. Any may be left out."""
 
     bundle: Bundle | None = None
     examples: int | None = None
@@ -47,13 +51,15 @@ class Benchmarks:
     samples: int = 1
     temperature: float = 0.0
     way: Way | None = None
+    calls: Sequence[CallQuestion] = ()
 
 
 @contextmanager
 def benchmarks_asked(asking: Asking, found: Found | None, store: str | None) -> Iterator[Benchmarks]:
     """The questions that are asked for, those of the model's own evaluation where no path names others.
 
-    Raises BadParameter where there are none to take, BenchmarkError for files that cannot be used, ArtifactError.
+    Raises BadParameter where there are none to take, BenchmarkError and FunctionCallsError for files that cannot be
+    used, ArtifactError.
     """
     recorded = {} if found is None else recorded_figures(found.folder)
     with tempfile.TemporaryDirectory(prefix="nanocode-eval-") as folder:
@@ -71,6 +77,12 @@ def benchmarks_asked(asking: Asking, found: Found | None, store: str | None) -> 
             path = asking.human_eval or _recorded(found, store, "human_eval", "--human-eval", Path(folder))
             (file,) = path.iterdir() if path.is_dir() else [path]
             asked |= {"problems": read_problems(file), **_how_often(asking, recorded.get("human_eval", {}))}
+        if "bfcl" in asking.suites:
+            from nanocode.evaluation.function_calls import read_questions
+
+            if asking.bfcl is None:
+                raise typer.BadParameter("say where its questions are", param_hint="--bfcl")
+            asked["calls"] = read_questions(asking.bfcl, asking.bfcl_questions)
         yield Benchmarks(**asked)
 
 
@@ -89,7 +101,19 @@ def own_figures(console: Console, loaded: LoadedModel, asked: Benchmarks, seed: 
 
         completer = EngineCompleter(loaded.engine, asked.way or "agent")
         figures |= programs(console, loaded.found.label, completer, asked, seed)
+    if asked.calls:
+        from nanocode.evaluation.function_calls_asking import EngineFunctionCaller
+
+        figures |= function_calls(console, loaded.found.label, EngineFunctionCaller(loaded.engine), asked, seed)
     return figures
+
+
+def function_calls(console: Console, name: str, caller: FunctionCaller, asked: Benchmarks, seed: int) -> dict[str, Any]:
+    """BFCL of anybody who can call functions."""
+    from nanocode.evaluation.function_calls import call_figures
+
+    with counting(console, name, len(asked.calls), "function calls") as heard:
+        return {"bfcl": call_figures(asked.calls, caller.replies(asked.calls, seed, heard))}
 
 
 def programs(console: Console, name: str, completer: Completer, asked: Benchmarks, seed: int) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from nanocode.config import EvaluationConfig
 if TYPE_CHECKING:
     from nanocode.agent.endpoint import EndpointResponder
     from nanocode.evaluation.contestants import RemoteContestant
+    from nanocode.evaluation.function_calls_asking import FunctionCaller
     from nanocode.evaluation.human_eval import Completer, Way
 
 
@@ -45,6 +46,12 @@ class Remote:
             )
 
         return RemoteContestant(responder, self.concurrency)
+
+    def caller(self) -> FunctionCaller:
+        """For calls of foreign functions."""
+        from nanocode.evaluation.function_calls_asking import EndpointFunctionCaller
+
+        return EndpointFunctionCaller(self.url, self.model, self.key, self.concurrency)
 
     def completer(self, way: Way) -> Completer:
         """For programs. Raises BadParameter for a way in which an endpoint cannot be asked."""

@@ -21,11 +21,9 @@ class EvaluationConfig(Section):
     max_turns: int = Field(6, ge=1)
     max_new_tokens: int = Field(96, ge=1, description="per assistant turn")
     retention_gate_points: float = not_identity(
-        5.0, ge=0, le=100, description="greedy task success that DPO may lose against SFT on the held-out tasks ..."
+        5.0, ge=0, le=100, description="of greedy task success that DPO may lose on held-out tasks without a warning"
     )
-    retention_gate_fails: bool = not_identity(
-        False, description="... before there is no release; false: before the results warn"
-    )
+    retention_gate_fails: bool = not_identity(False, description="past the gate no release, in place of a warning")
     core_bundle: str | None = not_identity(None, description="folder of CORE's data, with core.yaml; left out: no CORE")
     core_examples_per_task: int | None = not_identity(None, ge=1, description="rows of each CORE task; left out: all")
     human_eval: str | None = not_identity(None, description="HumanEval.jsonl or .jsonl.gz; left out: no HumanEval")

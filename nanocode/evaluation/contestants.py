@@ -20,7 +20,7 @@ from nanocode.tasks.task import Task, check
 if TYPE_CHECKING:
     from nanocode.inference.engine import Engine
 
-Suite = Literal["agent", "soul", "bits-per-byte", "micro-swe", "core", "human-eval"]
+Suite = Literal["agent", "soul", "bits-per-byte", "micro-swe", "core", "human-eval", "bfcl"]
 Decoding = Literal["greedy", "sampled"]
 SUITES: tuple[Suite, ...] = get_args(Suite)
 DECODINGS: tuple[Decoding, ...] = get_args(Decoding)

@@ -64,7 +64,10 @@ class Seat:
         self.cut = 0
 
     def respond(self, conversation: Sequence[Message]) -> Message:
-        """The next message, a CutReply at the bounds. Raises ContextOverflow, or ConversationError when the output is no message."""
+        """The next message, a CutReply at the bounds.
+
+        Raises ContextOverflow, or ConversationError when the output is no message.
+        """
         prompt = render_prompt(conversation, self._engine.tokenizer)
         if len(prompt) >= self._engine.context_tokens:
             raise ContextOverflow(
