@@ -30,6 +30,11 @@ def benchmark_paths(config: EvaluationConfig) -> dict[str, str]:
     return {name: path for name, path in paths.items() if path is not None}
 
 
+def benchmark_artifact(run: Run, name: str) -> str:
+    """What a benchmark's record is called."""
+    return run.name(f"benchmark-{name.replace('_', '-')}")
+
+
 def import_benchmark(run: Run, name: str) -> str:
     """One benchmark's files as a record; a relative path is counted from the project's folder."""
     path = run.root / Path(benchmark_paths(run.config.evaluation)[name]).expanduser()

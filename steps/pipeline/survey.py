@@ -24,7 +24,7 @@ from artifacts.reuse import find_reusable
 from nanocode.config import InstructionSource
 from nanocode.data.documents import SourceError
 from nanocode.evaluation.benchmarks import BenchmarkError
-from steps.pipeline.benchmarks import benchmark_paths, import_benchmark
+from steps.pipeline.benchmarks import benchmark_artifact, benchmark_paths, import_benchmark
 from steps.pipeline.data import fit_tokenizer, import_soul, shard_data
 from steps.pipeline.generation import SPLITS, Split, gather_rollouts, generate_rollouts, rollout_shards
 from steps.pipeline.instructions import convert_set
@@ -155,8 +155,8 @@ def survey(run: Survey) -> list[Outlook]:
         try:
             return import_benchmark(run, name)
         except BenchmarkError as error:
-            blocked = Outlook("import_benchmark", run.name(f"benchmark-{name}"), "blocked", obstacle=str(error))
-            return run.note(blocked)
+            artifact = benchmark_artifact(run, name)
+            return run.note(Outlook("import_benchmark", artifact, "blocked", obstacle=str(error)))
 
     walk(run, shards, conversations, benchmark)
     return run.outlooks
