@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from nanocode.agent.command_rules import judge
 from nanocode.agent.protected import is_protected
 from nanocode.agent.rules import Rules
 from nanocode.conversation import ToolCall
@@ -88,8 +89,14 @@ class Policy:
         if path is not None and (pattern := self.rules.denying(path)) is not None:
             return Decision("deny", f"the user's deny rule {pattern!r}")
         verdict, rule = TABLE[self.mode].get(call.name, "deny"), f"mode {self.mode}"
-        if call.name == "Bash" and verdict == "allow" and self.rules.deny:
-            verdict, rule = "ask", f"{rule}, and deny rules cannot bind commands"
+        if call.name == "Bash":
+            judged = judge(call.arguments.get("command", ""), self.rules.deny_commands)
+            if judged is not None and judged.verdict == "deny":
+                return Decision("deny", f"the user's deny rule 'Bash({judged.why})'")
+            if verdict == "allow" and judged is not None:
+                verdict, rule = "ask", f"{rule}, and whether deny rules forbid the command is not certain: {judged.why}"
+            elif verdict == "allow" and self.rules.deny:
+                verdict, rule = "ask", f"{rule}, and deny rules for paths cannot bind commands"
         if verdict == "ask" and (pattern := self.rules.allowing(call, path)) is not None:
             return Decision("allow", f"the user's allow rule {pattern!r}")
         if verdict == "ask" and self.approvals.cover(call):

@@ -34,7 +34,13 @@ class NewFile:
         if self.name is None:
             _link(self.descriptor, self.folder, name)
         else:
-            os.link(self.name, name, src_dir_fd=self.folder, dst_dir_fd=self.folder, follow_symlinks=False)
+            try:
+                os.link(self.name, name, src_dir_fd=self.folder, dst_dir_fd=self.folder, follow_symlinks=False)
+            except FileExistsError:
+                raise
+            except OSError:
+                # A file system without links: between the caller's look and this, somebody may have taken the place.
+                self.replace(name)
 
     def replace(self, name: str) -> None:
         """Take the place of whatever stands there, or a free one."""

@@ -1,9 +1,9 @@
-"""The user's own rules: paths that no tool may touch, and calls that need no question.
+"""The user's own rules: paths that no tool may touch, commands that may not run, and calls that need no question.
 
 They come from a TOML file of the user's, never from the workspace: whoever writes a repository must not decide what the
 agent may do in it.
 
-    deny = ["*.pem", "secrets/*"]
+    deny = ["*.pem", "secrets/*", "Bash(git push*)"]
 
     [allow]
     Edit = ["src/*"]
@@ -11,11 +11,13 @@ agent may do in it.
 
 A pattern without a slash fits any file or folder of that name; one with a slash fits from the workspace's root, where
 ``*`` crosses folders and a leading ``**/`` means anywhere. What fits a folder fits everything in it. Case is ignored in
-deny rules. For Bash a rule is the exact command: no shell text is a boundary, so there are no patterns for it.
+deny rules. What a deny rule for Bash fits is told in `nanocode.agent.command_rules`; an allow rule for it is the exact
+command, because no shell text is a boundary.
 """
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,6 +28,7 @@ from typing import Any
 from nanocode.conversation import ToolCall
 
 TOOLS_WITH_RULES = ("Read", "Edit", "Grep", "Bash")
+_OF_A_TOOL = re.compile(f"({'|'.join(TOOLS_WITH_RULES)})\\((.*)\\)", re.DOTALL)
 
 
 class RulesError(ValueError):
@@ -34,10 +37,13 @@ class RulesError(ValueError):
 
 @dataclass(frozen=True)
 class Rules:
-    """``deny`` holds patterns of paths, ``allow`` those of each tool: paths, or whole commands for Bash."""
+    """``deny`` has patterns of paths, ``deny_commands`` those of commands. ``allow`` has those of each tool: paths, or
+    whole commands for Bash.
+    """
 
     deny: tuple[str, ...] = ()
     allow: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    deny_commands: tuple[str, ...] = ()
 
     def denying(self, path: str) -> str | None:
         """The first pattern that forbids ``path`` (relative to the workspace, normalised), or None."""
@@ -81,13 +87,28 @@ def load_rules(path: Path, workspace: Path) -> Rules:
         raise RulesError(f"{path}: allow must be a table of tools: [allow]")
     if unknown := sorted(set(allow) - set(TOOLS_WITH_RULES)):
         raise RulesError(f"{path}: unknown tool {unknown[0]!r} in allow: there are {', '.join(TOOLS_WITH_RULES)}")
+    paths, commands = _denied(document.get("deny", []), f"{path}: deny")
     return Rules(
-        _paths(document.get("deny", []), f"{path}: deny"),
+        paths,
         {
             tool: (_texts if tool == "Bash" else _paths)(patterns, f"{path}: allow.{tool}")
             for tool, patterns in allow.items()
         },
+        commands,
     )
+
+
+def _denied(value: Any, where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Patterns of paths, and those of commands: ``Bash(...)``."""
+    paths, commands = [], []
+    for pattern in _texts(value, where):
+        tool, inner = found.groups() if (found := _OF_A_TOOL.fullmatch(pattern.strip())) else ("", pattern)
+        if tool in ("Read", "Edit", "Grep"):
+            raise RulesError(f"{where}: {pattern!r}: a path is denied to all tools: write {inner!r}")
+        if tool == "Bash" and not inner.strip():
+            raise RulesError(f"{where}: {pattern!r} names no command: write 'Bash(git push*)', or 'Bash(*)' for all")
+        (commands if tool == "Bash" else paths).append(" ".join(inner.split()) if tool == "Bash" else pattern)
+    return _paths(paths, where), tuple(commands)
 
 
 def _paths(value: Any, where: str) -> tuple[str, ...]:

@@ -64,7 +64,7 @@ def test_a_command_is_allowed_as_it_stands_or_not_at_all(command: str) -> None:
 
 def test_commands_are_asked_for_where_deny_rules_could_be_got_around() -> None:
     assert decide("Bash", mode="auto", command="cat key.pem") == Decision(
-        "ask", "mode auto, and deny rules cannot bind commands"
+        "ask", "mode auto, and deny rules for paths cannot bind commands"
     )
     assert decide("Bash", mode="plan", command="cat key.pem").verdict == "ask"
     assert decide("Bash", mode="auto", command="make test").verdict == "allow"
