@@ -23,6 +23,7 @@ if __name__ == "__main__":
 
     prepare(os.environ, sys.argv, _ROOT, os.getpid())
 
+import atexit
 import time
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from metaflow import Config, FlowSpec, Parameter, card, current, retry, step
 import artifacts  # noqa: F401
 import nanocode  # noqa: F401
 import steps  # noqa: F401
+from flows import packaging
 from flows.lazily import lazily
 from flows.task import stage
 
@@ -213,4 +215,5 @@ class FullPipeline(FlowSpec):
 
 
 if __name__ == "__main__":
+    atexit.register(packaging.finish)
     FullPipeline()
