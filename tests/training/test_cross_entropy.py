@@ -91,8 +91,9 @@ def test_no_array_of_the_whole_logits_is_made() -> None:
 
 def _equations(jaxpr: Any) -> list[Any]:
     """All equations of a program, those of loops and calls inside it too."""
-    inner = [own for equation in jaxpr.eqns for own in jax.core.jaxprs_in_params(equation.params)]
-    return [*jaxpr.eqns, *(equation for own in inner for equation in _equations(own))]
+    values = [value for equation in jaxpr.eqns for value in jax.tree.leaves(list(equation.params.values()))]
+    inner = [getattr(value, "jaxpr", value) for value in values]
+    return [*jaxpr.eqns, *(equation for own in inner if hasattr(own, "eqns") for equation in _equations(own))]
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
