@@ -9,7 +9,7 @@ Letters in shapes: B batch, T tokens, C width, Hkv key and value heads, D head w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -19,11 +19,12 @@ from flax import nnx
 from nanocode.config import ModelConfig
 from nanocode.model.depth import shape
 from nanocode.model.layers import Block, Smear, linear, norm, rotary_tables
+from nanocode.model.parameters import as_it_is
 from nanocode.model.repeated import repeated
 
-
-def _as_it_is(parameters: Any) -> Any:
-    return parameters
+Layer = int | jax.Array
+RunBlock = Callable[[Any, Block, jax.Array, jax.Array | None], jax.Array]
+"""(layer, block, x, value_input) to the stream behind the block; inside a loop over layers, `layer` is traced."""
 
 
 class GPT(nnx.Module):
@@ -31,7 +32,7 @@ class GPT(nnx.Module):
 
     def __init__(self, config: ModelConfig, vocab_size: int, rngs: nnx.Rngs) -> None:
         self.config, self.shape, self.vocab_size = config, shape(config, vocab_size), vocab_size
-        self.gather_block: Callable[[Any], Any] = _as_it_is
+        self.gather_block: Callable[[Any], Any] = as_it_is
         size = (self.shape.vocab, self.shape.width)
         self.embedding = nnx.Param(nnx.initializers.normal(config.embedding_stddev)(rngs.params(), size))
         if not config.tie_embeddings:
@@ -70,7 +71,7 @@ class GPT(nnx.Module):
         """(B, T) ids -> (B, T, C) normed embeddings, not yet smeared."""
         return norm(self.embedding[...][ids].astype(self.dtype), self.config.norm_epsilon)
 
-    def enter(self, layer: int | jax.Array, x: jax.Array, embedded: jax.Array) -> jax.Array:
+    def enter(self, layer: Layer, x: jax.Array, embedded: jax.Array) -> jax.Array:
         """The stream as it enters a layer: weighed, with some of the embeddings mixed in again."""
         if not self.config.layer_scalars:
             return x
@@ -88,44 +89,40 @@ class GPT(nnx.Module):
                 inputs[layer] = read[table]
         return inputs
 
-    def through_blocks(
-        self, x: jax.Array, ids: jax.Array, run: Callable[[int, Block, jax.Array, jax.Array | None], jax.Array]
-    ) -> jax.Array:
-        """The stream from the embeddings x (B, T, C) to the last block, by `run(layer, block, x, value_input)`.
+    def through_blocks(self, x: jax.Array, ids: jax.Array, run: RunBlock, *, as_loop: bool = False) -> jax.Array:
+        """The stream from the embeddings x (B, T, C) to the last block, each block by `run`.
 
+        `as_loop` makes it a loop over equal groups of layers: a program of one group, however deep the model.
         Backout: what the stream was behind the middle layer is taken off in part at the end (nanochat).
         """
-        embedded = middle = x
-        for layer, (block, value_input) in enumerate(zip(self.blocks, self.value_inputs(ids), strict=True)):
-            x = run(layer, block, self.enter(layer, x, embedded), value_input)
-            if layer == self.shape.middle:
-                middle = x
-        return self._leave(x, middle)
-
-    def through_repeated_blocks(
-        self, x: jax.Array, ids: jax.Array, run: Callable[[Block, jax.Array, jax.Array | None], jax.Array]
-    ) -> jax.Array:
-        """The same as a loop over equal groups of layers: a program of one group, however deep the model."""
         embedded = x
 
         def group(
             carried: tuple[jax.Array, jax.Array],
-            layers: list[jax.Array],
-            blocks: list[Block],
-            value_inputs: list[jax.Array | None],
+            layers: Sequence[Layer],
+            blocks: Sequence[Block],
+            value_inputs: Sequence[jax.Array | None],
         ) -> tuple[jax.Array, jax.Array]:
             x, middle = carried
             for layer, block, value_input in zip(layers, blocks, value_inputs, strict=True):
-                x = run(block, self.enter(layer, x, embedded), value_input)
-                if self.config.backout:
-                    middle = jnp.where(layer == self.shape.middle, x, middle)
+                x = run(layer, block, self.enter(layer, x, embedded), value_input)
+                middle = self._middle(layer, x, middle)
             return x, middle
 
-        parts = list(self.blocks), self.value_inputs(ids)
-        return self._leave(*repeated(group, (x, x), *parts, self.shape.period, self.gather_block))
-
-    def _leave(self, x: jax.Array, middle: jax.Array) -> jax.Array:
+        blocks, value_inputs = list(self.blocks), self.value_inputs(ids)
+        if as_loop:
+            x, middle = repeated(group, (x, x), blocks, value_inputs, self.shape.period, self.gather_block)
+        else:
+            x, middle = group((x, x), range(self.shape.layers), blocks, value_inputs)
         return x - self.backout_strength[...].astype(x.dtype) * middle if self.config.backout else x
+
+    def _middle(self, layer: Layer, x: jax.Array, middle: jax.Array) -> jax.Array:
+        """x where `layer` is the one whose stream is taken off at the end, else what was kept before."""
+        if not self.config.backout:
+            return middle
+        if isinstance(layer, int):
+            return x if layer == self.shape.middle else middle
+        return jnp.where(layer == self.shape.middle, x, middle)
 
     def hidden(self, ids: jax.Array, segments: jax.Array | None = None) -> jax.Array:
         """(B, T) ids -> (B, T, C), not yet normed. Where the config masks documents, tokens of different `segments` (B,
@@ -138,12 +135,10 @@ class GPT(nnx.Module):
             x = self.smear.over_rows(x, segments)
         cos, sin = self.rotary(ids.shape[1])
 
-        def run(block: Block, x: jax.Array, value_input: jax.Array | None) -> jax.Array:
+        def run(_: Layer, block: Block, x: jax.Array, value_input: jax.Array | None) -> jax.Array:
             return self._rematerialised(block)(x, cos, sin, segments, value_input)
 
-        if self.config.scan_layers:
-            return self.through_repeated_blocks(x, ids, run)
-        return self.through_blocks(x, ids, lambda _, block, x, value_input: run(block, x, value_input))
+        return self.through_blocks(x, ids, run, as_loop=self.config.scan_layers)
 
     def _rematerialised(self, block: Block) -> Callable[..., jax.Array]:
         """`block`, or one whose activations the backward pass computes again as far as the config says."""

@@ -7,6 +7,12 @@ from typing import Any, TypeVar
 from flax import nnx
 
 Module = TypeVar("Module", bound=nnx.Module)
+Parameters = TypeVar("Parameters")
+
+
+def as_it_is(parameters: Parameters) -> Parameters:
+    """Lays nothing out: the default where a function lays parameters out over devices."""
+    return parameters
 
 
 def parameters_of(module: nnx.Module) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import jax
 import optax
 
 from nanocode.config import OptimizerConfig
+from nanocode.model.parameters import as_it_is
 from nanocode.training.muon import (
     NEWTON_SCHULZ,
     POLAR_EXPRESS,
@@ -27,7 +28,7 @@ from nanocode.training.muon import (
 from nanocode.training.recipes import AdamSettings, OptimizerSettings, resolve
 from nanocode.training.schedule import Schedule, constant, half_cosine, momentum_ramp
 from nanocode.training.sharding import names_of
-from nanocode.training.stacks import ShardStack, as_it_is, over_stacks
+from nanocode.training.stacks import ShardStack, over_stacks
 
 _MATRIX = "matrix"
 _GROUPS = {

@@ -22,7 +22,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from nanocode.config import ComputeConfig, ConfigError
 from nanocode.model.depth import Shape
-from nanocode.training.stacks import as_it_is
+from nanocode.model.parameters import as_it_is
 
 AXES = ("data", "fsdp", "tensor")
 ROWS = ("data", "fsdp")

@@ -8,12 +8,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from nanocode.model.parameters import as_it_is
+
 ShardStack = Callable[[jax.Array], jax.Array]
 """Lays a (N, in, out) stack out over devices, as `jax.lax.with_sharding_constraint` does; its values stay."""
-
-
-def as_it_is(stack: jax.Array) -> jax.Array:
-    return stack
 
 
 def over_stacks(
