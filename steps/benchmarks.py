@@ -17,8 +17,6 @@ from nanocode.evaluation.human_eval import Completer, human_eval_figures, read_p
 from nanocode.training.progress import Progress
 from nanocode.training.stage import Running
 
-_SAVED = "core.json"
-
 
 def core(config: EvaluationConfig, folder: Path, scorer: Scorer, running: Running, output: Path) -> dict[str, Any]:
     """The figures of CORE; every item's outcome goes into ``core.jsonl``.
@@ -26,15 +24,23 @@ def core(config: EvaluationConfig, folder: Path, scorer: Scorer, running: Runnin
     A stage that was stopped or killed goes on behind the last task that it had finished. Raises Interrupted when asked
     to stop, BenchmarkError for a bundle that cannot be used.
     """
-    bundle = read_bundle(folder)
-    saved = _Finished(running)
+    bundle, kept = read_bundle(folder), _Kept(running)
+    known = {label: tuple(Outcome(*each) for each in rows) for label, rows in kept.of("core", {}).items()}
+    if known:
+        running.say(f"evaluate: CORE: {len(known)} tasks were finished before")
+
+    def finished(result: TaskResult) -> None:
+        accuracy, label = result.accuracy, result.task.label
+        running.say(f"evaluate: CORE: {label}: {accuracy} right, chance {result.task.baseline:.3f}")
+        kept.keep("core", {**kept.of("core", {}), label: [list(vars(each).values()) for each in result.outcomes]})
+
     figures = core_figures(
         scorer,
         bundle,
         config.core_examples_per_task,
         _shown("CORE", bundle.items(config.core_examples_per_task), running),
-        saved.outcomes,
-        saved.add,
+        known,
+        finished,
     )
     with (output / "core.jsonl").open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in figures.rows())
@@ -50,10 +56,11 @@ def human_eval(
 ) -> dict[str, Any]:
     """The figures of HumanEval; every program with its verdict goes into ``human_eval.jsonl``.
 
-    Raises Interrupted when asked to stop, BenchmarkError for problems that cannot be used, and what judging raises.
+    A stage that was stopped or killed goes on behind the samples that it had kept. Raises Interrupted when asked to
+    stop, BenchmarkError for problems that cannot be used, and what judging raises.
     """
     (file,) = sorted(folder.iterdir())
-    problems = read_problems(file)
+    problems, kept = read_problems(file), _Kept(running)
     found = human_eval_figures(
         completer,
         problems,
@@ -61,6 +68,8 @@ def human_eval(
         temperature=config.human_eval_temperature,
         seed=config.seed,
         heard=_shown("HumanEval", len(problems) * config.human_eval_samples, running),
+        known=kept.of("human_eval", []),
+        keep=lambda rows: kept.keep("human_eval", list(rows)),
     )
     with (output / "human_eval.jsonl").open("w", encoding="utf-8") as rows:
         rows.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in found.rows)
@@ -69,32 +78,32 @@ def human_eval(
     return figures
 
 
-class _Finished:
-    """The outcomes of finished tasks, kept as the stage's checkpoints: one more task, one more step."""
+class _Kept:
+    """What is finished of each benchmark, kept as the stage's checkpoints. A document only grows: its length counts."""
 
     def __init__(self, running: Running) -> None:
-        self._running = running
-        self.outcomes: dict[str, tuple[Outcome, ...]] = {}
-        manifest = running.store.latest() if running.store is not None else None
-        if running.store is not None and manifest is not None:
-            with tempfile.TemporaryDirectory(prefix="core-") as folder:
-                running.store.restore(manifest, Path(folder))
-                saved = json.loads((Path(folder) / _SAVED).read_text(encoding="utf-8"))
-            self.outcomes = {label: tuple(Outcome(*each) for each in rows) for label, rows in saved.items()}
-            running.say(f"evaluate: CORE: {len(self.outcomes)} tasks were finished before")
+        self._store, self._documents = running.store, dict[str, Any]()
+        manifest = None if self._store is None else self._store.latest()
+        if self._store is not None and manifest is not None:
+            with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
+                self._store.restore(manifest, Path(folder))
+                for path in Path(folder).iterdir():
+                    self._documents[path.stem] = json.loads(path.read_text(encoding="utf-8"))
 
-    def add(self, result: TaskResult) -> None:
-        """Save a task with those before it."""
-        accuracy = result.accuracy
-        self._running.say(f"evaluate: CORE: {result.task.label}: {accuracy} right, chance {result.task.baseline:.3f}")
-        self.outcomes[result.task.label] = result.outcomes
-        if self._running.store is None:
+    def of(self, benchmark: str, none: Any) -> Any:
+        """Its document, ``none`` when nothing is kept."""
+        return self._documents.get(benchmark, none)
+
+    def keep(self, benchmark: str, document: Any) -> None:
+        """Save it with those of the others."""
+        self._documents[benchmark] = document
+        if self._store is None:
             return
-        with tempfile.TemporaryDirectory(prefix="core-") as folder:
-            rows = {label: [list(vars(each).values()) for each in known] for label, known in self.outcomes.items()}
-            (Path(folder) / _SAVED).write_text(json.dumps(rows), encoding="utf-8")
-            self._running.store.save(len(self.outcomes), Path(folder), {})
-            self._running.store.prune(1)
+        with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
+            for name, each in self._documents.items():
+                (Path(folder) / f"{name}.json").write_text(json.dumps(each), encoding="utf-8")
+            self._store.save(sum(map(len, self._documents.values())), Path(folder), {})
+            self._store.prune(1)
 
 
 def _shown(what: str, total: int, running: Running) -> Callable[[int], None]:

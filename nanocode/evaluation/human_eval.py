@@ -30,7 +30,7 @@ Fault = Literal["", "no code", "context", "malformed"]
 KS = (1, 10, 100)
 MAX_NEW_TOKENS = 512
 MAX_WORKERS = 8
-KEPT_TOGETHER = 32
+KEPT_TOGETHER, KEPT_SHARE = 32, 10
 _TYPE_CHARACTERS = 40
 
 
@@ -153,7 +153,8 @@ def human_eval_figures(
                 waiting.append(pool.submit(judged, index, answer))
                 while waiting and waiting[0].done():
                     rows.append(waiting.popleft().result())
-                if len(rows) >= kept + KEPT_TOGETHER:
+                # A share of what there is, so that all that is written stays a few times what there is.
+                if len(rows) >= kept + max(KEPT_TOGETHER, kept // KEPT_SHARE):
                     kept = len(rows)
                     keep(rows)
             answered = clock()
