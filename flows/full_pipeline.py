@@ -23,7 +23,6 @@ if __name__ == "__main__":
 
     prepare(os.environ, sys.argv, _ROOT, os.getpid())
 
-import atexit
 import time
 from pathlib import Path
 
@@ -215,5 +214,5 @@ class FullPipeline(FlowSpec):
 
 
 if __name__ == "__main__":
-    atexit.register(packaging.finish)
+    packaging.open_archives_once()
     FullPipeline()

@@ -1,22 +1,18 @@
-"""The end of a run does not interrupt Metaflow's packing of the code."""
+"""Metaflow's packing of the code, mended where it makes noise."""
 
 from __future__ import annotations
 
-from contextlib import suppress
-
-from metaflow.system_context import system_context
-
-_LONGEST_WAIT_SECONDS = 5.0
+from metaflow.packaging_sys.backend import PackagingBackend
 
 
-def finish() -> None:
-    """Wait for the archive that Metaflow packs in a background thread. For `atexit`.
+def open_archives_once() -> None:
+    """Enter an archive that is open already without opening it a second time.
 
-    A run that fails in its first seconds would end in the midst of it, and Python 3.13 then prints a traceback of the
-    half-written archive above the one line that tells what failed.
+    Metaflow 2.19 writes ``with backend.create()``, and entering creates it again; the first archive is dropped unclosed,
+    over which Python 3.13 prints a traceback in the midst of every run.
     """
-    package = system_context.package
-    if package is not None:
-        # Whether it can be packed has been said already, and matters to no local run.
-        with suppress(Exception):
-            package.blob_with_timeout(_LONGEST_WAIT_SECONDS)
+
+    def enter(self: PackagingBackend) -> PackagingBackend:
+        return self.create() if self._archive is None else self
+
+    PackagingBackend.__enter__ = enter
