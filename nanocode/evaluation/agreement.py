@@ -53,6 +53,8 @@ def _rates(decoding: str, measured: Mapping[str, Any], recorded: Mapping[str, An
         for member, rate in measured.get(group, {}).items():
             if member in recorded.get(group, {}):
                 pairs[f"{group}.{member}"] = rate, recorded[group][member]
+    stages, known = (each.get("funnel", {}).get("tasks", {}) for each in (measured, recorded))
+    pairs |= {f"funnel.{stage}": (rate, known[stage]) for stage, rate in stages.items() if stage in known}
     for name, (new, old) in pairs.items():
         yield _rate(f"{decoding}.{name}", new, old)
 

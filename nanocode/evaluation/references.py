@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from nanocode.agent.sandbox import Sandbox
@@ -13,7 +14,7 @@ from nanocode.tasks.registry import respond
 from nanocode.tasks.task import Task, TaskError
 
 Reference = tuple[CallFinished, ...]
-_MAX_TURNS = 16
+_MAX_TURNS, _AT_ONCE = 16, 4
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,13 @@ def references(tasks: Sequence[Task], sandbox: Sandbox | None = None) -> Mapping
     Raises TaskError when the expert does not solve a task: then there is nothing to compare with.
     """
     shell = sandbox or Sandbox()
-    found: dict[str, Reference] = {}
-    for task in tasks:
+
+    def played(task: Task) -> Reference:
         episode = work_on(task, _Expert(), shell, _MAX_TURNS)
         if not episode.verdict.success:
             raise TaskError(f"the expert does not solve task {task.id}: {'; '.join(episode.verdict.reasons)}")
-        found[task.id] = episode.made
-    return found
+        return episode.made
+
+    # Most of the time goes into waiting for commands in the sandbox.
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="expert") as pool:
+        return dict(zip([task.id for task in tasks], pool.map(played, tasks), strict=True))

@@ -16,6 +16,7 @@ from nanocode.cli.context import Settings
 from nanocode.cli.evaluation_agent_tables import agent_tables, paired_lines, pairs
 from nanocode.cli.evaluation_table import Result
 from nanocode.conversation import Message, ToolCall
+from nanocode.evaluation.agreement import compare_figures
 from nanocode.evaluation.intervals import Rate
 from nanocode.evaluation.micro_swe import micro_swe_tasks
 
@@ -119,3 +120,12 @@ def test_two_models_are_paired_on_the_same_tasks() -> None:
 
 def test_what_has_no_tasks_on_record_is_not_paired() -> None:
     assert pairs(result("one", "a"), Result("two (recorded)", {"sampled": {"success": rate(1)}})) == {}
+
+
+def test_stages_of_the_funnel_are_compared_with_those_on_record() -> None:
+    def figures(hits: int) -> dict[str, Any]:
+        return {"greedy": {"funnel": {"tasks": {"right_arguments": rate(hits, 200)}}}}
+
+    (same,) = compare_figures(figures(150), figures(150))
+    (differs,) = compare_figures(figures(150), figures(90))
+    assert (same.figure, same.verdict, differs.verdict) == ("greedy.funnel.right_arguments", "same", "differs")

@@ -64,6 +64,13 @@ def test_the_fix_solves_the_task_and_the_untouched_workspace_does_not(task: Task
     assert function in task.files[changed(task)]
 
 
+@pytest.mark.slow
+def test_of_many_tasks_each_fix_solves_and_no_untouched_workspace_does(tmp_path: Path) -> None:
+    for place, task in enumerate(micro_swe_tasks(150, 7)):
+        assert faults(task, tmp_path / f"{place}-fixed", fix(task)) == [], task.id
+        assert faults(task, tmp_path / f"{place}-untouched", {}), task.id
+
+
 def test_tasks_are_different_and_follow_from_the_seed() -> None:
     assert micro_swe_tasks(8, 0) == TASKS[:8]
     assert not {task.id for task in micro_swe_tasks(8, 1)} & {task.id for task in TASKS}
