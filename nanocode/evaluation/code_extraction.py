@@ -23,7 +23,7 @@ _OPENS_FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<in
 _OWN_DEFINITION = re.compile(r"^(?:async[ \t]+def|def|class)[ \t]", re.M)
 _STARTS_CODE = re.compile(
     r"(?:async[ \t]+)?def[ \t]+\w+[ \t]*\(|class[ \t]+\w+[ \t]*[(:]|from[ \t]+[\w.]+[ \t]+import\b|import[ \t]+\w"
-    r"|(?:for|if|try|while|with)\b.*:[ \t]*$|@\w|return\b|\w+[ \t]*=[^=]|(?: {4}|\t)[ \t]*\S"
+    r"|(?:for|if|try|while|with)\b.*:[ \t]*$|@\w|(?:return|yield)\b|\w+[ \t]*=[^=]|(?: {4}|\t)[ \t]*\S"
 )
 _DOCTEST = re.compile(r"(?:>>>|\.\.\.)(?: |$)")
 _NO_PROGRAM = frozenset({"bash", "console", "json", "output", "sh", "shell", "text", "toml", "yaml"})
@@ -38,8 +38,8 @@ def code_in_reply(reply: str, entry_point: str) -> str:
     """The code of a reply, without fences; empty when there is none.
 
     Of its fenced blocks the last that defines ``entry_point``, else the last that is not marked as something other than
-    Python. Without fences, what follows from the first line that looks like code, or else everything. Words behind the
-    code, and a last statement that was cut off, are left out.
+    Python. Without fences, what follows from the first line that looks like code. Words behind the code, and a last
+    statement that was cut off, are left out.
     """
     text = reply[:MAX_CHARACTERS].replace("\r\n", "\n").replace("\r", "\n")
     blocks = list(_blocks(text)) or [_Block("", _from_first_code(text))]
@@ -121,7 +121,7 @@ def _from_first_code(text: str) -> str:
     for number, line in enumerate(lines):
         if _STARTS_CODE.match(line):
             return "\n".join(lines[number:])
-    return text
+    return ""
 
 
 def _readable(code: str, entry_point: str) -> str:

@@ -143,7 +143,11 @@ def test_nothing_is_no_code(reply: str) -> None:
 
 def test_code_that_nobody_can_read_is_left_to_fail() -> None:
     assert found("```python\ndef area(radius:\n    return 1\n```") == "def area(radius:\n    return 1"
-    assert found("I cannot do that.") == "I cannot do that."
+
+
+@pytest.mark.parametrize("words", ["I cannot do that.", "the area, of course, is in area.py.", "Hm:\n- so\n- and so"])
+def test_words_alone_are_no_code(words: str) -> None:
+    assert found(words) == ""
 
 
 def test_imports_and_helpers_of_the_prompt_stand_before_a_reply() -> None:
