@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from nanocode.constitution.append_file import LedgerError, Place
+from nanocode.constitution.faults import usage_of
 
 _DIGEST_BYTES = 8
 _CACHE_KIB = 2048
@@ -49,8 +50,8 @@ class Answer:
             return False
         if self.bound is not None and self.bound <= bound:
             return True
-        length = (body.get("usage") or {}).get("completion_tokens") or None
-        return length is not None and int(length) <= bound
+        usage = usage_of(body)
+        return usage is not None and 0 < usage[1] <= bound
 
 
 def answer_of(record: list[Any]) -> Answer:

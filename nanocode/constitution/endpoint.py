@@ -23,6 +23,7 @@ from nanocode.constitution.earlier import EarlierAnswers
 from nanocode.constitution.faults import EndpointError, Fault, refuse_non_answers, refused, usage_of
 from nanocode.constitution.ledger import Answer, Ledger, question_key, request_key
 from nanocode.constitution.limiter import Limiter
+from nanocode.constitution.transport import Mask, UnreadableBody, http_client
 from nanocode.constitution.wire import WireError, message_from_reply
 from nanocode.conversation import Message
 
@@ -74,12 +75,13 @@ class Endpoint:
         self._limiter, self._rng, self._sleep = limiter, rng, sleep
         self._has_answered = False
         self._key = _api_key(config, base_url, environment)
+        self._masked = Mask(self._key)
         self._client = openai.AsyncOpenAI(
             base_url=base_url,
             api_key=self._key or "no-key-configured",
             max_retries=0,
             timeout=config.timeout_seconds,
-            http_client=_http_client(base_url),
+            http_client=http_client(base_url),
         )
 
     async def close(self) -> None:
@@ -213,13 +215,18 @@ class Endpoint:
                 raw = await self._client.post(
                     "/chat/completions", body=request, cast_to=str, options={"headers": {"Idempotency-Key": key}}
                 )
-            return raw.replace(self._key, "***") if self._key else raw
+            return self._masked(raw)
         except openai.APIStatusError as error:
-            fault = refused(error.status_code, self._shown(error.response.text), error.response.headers)
+            shown = self._shown(error.response.headers.get("location", "") or error.response.text)
+            fault = refused(error.status_code, shown, error.response.headers)
         except openai.APIConnectionError as error:
             fault = self._no_connection(error)
         except TimeoutError:
             fault = self._too_slow()
+        except UnreadableBody as error:
+            fault = Fault(f"not taken in: {self._shown(str(error))}", transient=True, usage=None)
+        except (aiohttp.ClientError, openai.OpenAIError) as error:  # what the SDK lets through as it is
+            fault = Fault(f"no answer that is HTTP ({self._shown(str(error))})", transient=True, usage=None)
         raise fault
 
     def _too_slow(self) -> Fault:
@@ -252,8 +259,7 @@ class Endpoint:
 
     def _shown(self, text: str) -> str:
         """One short line of a server's words, without the key should the server echo it."""
-        line = " ".join(text.split())
-        return (line.replace(self._key, "***") if self._key else line)[:_SHOWN_CHARACTERS]
+        return self._masked(" ".join(text.split()))[:_SHOWN_CHARACTERS]
 
 
 def _api_key(config: EndpointConfig, base_url: str, environment: Mapping[str, str]) -> str:
@@ -265,16 +271,6 @@ def _api_key(config: EndpointConfig, base_url: str, environment: Mapping[str, st
             f"{base_url} needs a key: the environment variable {config.api_key_env} is not set", transient=False
         )
     return key
-
-
-def _http_client(base_url: str) -> openai.DefaultAioHttpClient:
-    """aiohttp under the SDK: two thirds of the work a request that its default transport makes.
-
-    Without TLS no certificates are read, which would take longer than a small stage, and no redirect is followed, for
-    that could lead to an address whose certificate ought to be checked.
-    """
-    encrypted = not base_url.startswith("http://")
-    return openai.DefaultAioHttpClient(verify=encrypted, follow_redirects=encrypted)
 
 
 def _lost_connection(error: BaseException) -> BaseException | None:
@@ -289,15 +285,15 @@ def _lost_connection(error: BaseException) -> BaseException | None:
 
 def _completion(raw: str, key: str) -> Completion:
     body = json.loads(raw)
-    usage = body.get("usage") or {}
+    usage = usage_of(body) or (0, 0)
     try:
         message = message_from_reply(body["choices"][0]["message"])
     except WireError as error:
         raise ReplyError(str(error)) from None
     return Completion(
         message=message,
-        model=str(body.get("model", "")),
-        prompt_tokens=int(usage.get("prompt_tokens") or 0),
-        completion_tokens=int(usage.get("completion_tokens") or 0),
+        model=str(body.get("model", "")).encode(errors="replace").decode(),
+        prompt_tokens=usage[0],
+        completion_tokens=usage[1],
         key=key,
     )

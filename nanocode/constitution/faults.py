@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -57,6 +58,8 @@ class Fault(Exception):
 def refused(status: int, shown: str, headers: Mapping[str, str]) -> Fault:
     """The fault of an answer with an error status."""
     transient = status in RETRIED_STATUS or status >= 500
+    if 300 <= status < 400:
+        shown = f"it points elsewhere, which is not followed: if you trust that address, make it the base_url; {shown}"
     return Fault(
         f"status {status}: {shown}", transient=transient, status=status, retry_after=retry_after_seconds(headers)
     )
@@ -78,18 +81,23 @@ def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
 
 
 def usage_of(body: Mapping[str, Any]) -> tuple[int, int] | None:
-    """(prompt, completion) tokens that a reply says it took, None when it does not say."""
+    """(prompt, completion) tokens that a reply says it took, None when it does not say, or says what cannot be."""
     usage = body.get("usage")
     if not isinstance(usage, Mapping) or not usage.get("prompt_tokens"):
         return None
-    return int(usage["prompt_tokens"]), int(usage.get("completion_tokens") or 0)
+    counts = usage["prompt_tokens"], usage.get("completion_tokens") or 0
+    if any(isinstance(count, bool) or not isinstance(count, (int, float)) for count in counts):
+        return None
+    if not all(math.isfinite(count) and count >= 0 for count in counts):
+        return None
+    return int(counts[0]), int(counts[1])
 
 
 def refuse_non_answers(raw: str, wants_json: bool) -> tuple[int, int] | None:
     """The usage of a 200 that holds an answer. Raises Fault on one that does not: it must never enter the ledger."""
     try:
         body = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise Fault("status 200 with a body that is not JSON", transient=True, usage=None) from None
     if not isinstance(body, dict):
         raise Fault("status 200 with a body that is not an object", transient=True, usage=None)
@@ -103,6 +111,10 @@ def refuse_non_answers(raw: str, wants_json: bool) -> tuple[int, int] | None:
         finish = choice.get("finish_reason")
     except (KeyError, IndexError, TypeError, AttributeError):
         raise Fault("status 200 without choices[0].message", transient=True, usage=usage) from None
+    if finish == "content_filter":
+        raise Fault("withheld by the endpoint's filter (finish_reason content_filter)", transient=False, usage=usage)
+    if finish == "error":
+        raise Fault("broken off by an error (finish_reason error)", transient=True, usage=usage)
     if empty:
         raise Fault("status 200 with content null and no tool call", transient=True, usage=usage)
     if finish == "length" and (wants_json or message.get("tool_calls")):
@@ -113,7 +125,8 @@ def refuse_non_answers(raw: str, wants_json: bool) -> tuple[int, int] | None:
 def _error_inside(error: Any, usage: tuple[int, int] | None) -> Fault:
     """An error object in a body with status 200, judged by its code as if it were the status."""
     code = error.get("code") if isinstance(error, Mapping) else None
-    status = code if isinstance(code, int) else None
+    said = str(code) if isinstance(code, (int, str)) and not isinstance(code, bool) else ""
+    status = int(said) if said.isascii() and said.isdecimal() and len(said) == 3 else None
     lasting = status is not None and 400 <= status < 500 and status not in RETRIED_STATUS
     return Fault(
         f"status 200 with an error inside (code {code!r})",

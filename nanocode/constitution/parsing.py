@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from nanocode.constitution.rules import BEST_SCORE, WORST_SCORE
+from nanocode.constitution.wire import is_text
 
 # The brace of an object, not one of prose: a name in quotes or the end follows.
 _OBJECT = re.compile(r"\{(?=\s*[\"}])")
@@ -42,7 +43,7 @@ def parse_critique(text: str, principles: Sequence[str]) -> CriticReply:
     unknown = [name for name in violations if name not in principles]
     if unknown:
         raise Unparsed(f"{unknown[0]!r} is not a principle id: use {', '.join(principles)}")
-    if not isinstance(critique, str):
+    if not isinstance(critique, str) or not is_text(critique):
         raise Unparsed("critique must be a string")
     if (score == BEST_SCORE) == bool(violations):
         raise Unparsed(f"score {score} contradicts {len(violations)} violations: {BEST_SCORE} means none")
@@ -52,7 +53,7 @@ def parse_critique(text: str, principles: Sequence[str]) -> CriticReply:
 def parse_texts(text: str, count: int) -> tuple[str, ...]:
     """Read a reviser's reply: exactly `count` texts. Raises Unparsed."""
     texts = _member(_object_in(text), "texts")
-    if not isinstance(texts, list) or not all(isinstance(entry, str) for entry in texts):
+    if not isinstance(texts, list) or not all(isinstance(entry, str) and is_text(entry) for entry in texts):
         raise Unparsed("texts must be a list of strings")
     if len(texts) != count:
         raise Unparsed(f"texts must hold one string per assistant message: {count}, not {len(texts)}")
@@ -71,9 +72,11 @@ def _object_in(text: str) -> dict[str, Any]:
     A fence or an opening brace whose object is torn ends the search: what lies inside is a part, not the answer.
     """
     decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+    whole: Any
+    fault: Exception
     try:
         whole = decoder.decode(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         whole, fault = None, error
     else:
         fault = ValueError("it is not an object")
@@ -83,7 +86,7 @@ def _object_in(text: str) -> dict[str, Any]:
     if start is not None:
         try:
             return decoder.raw_decode(text, start.end() - 1)[0]
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             fault = error
     raise Unparsed(f"there is no JSON object in the reply ({fault})")
 

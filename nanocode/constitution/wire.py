@@ -54,6 +54,15 @@ def _message(entry: Any, where: str) -> Message:
     return Message(cast(Literal["system", "user", "tool_result"], kept), content)
 
 
+def is_text(value: str) -> bool:
+    """Whether it can be written down: half of a surrogate pair, which JSON can carry by an escape, cannot."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def message_from_reply(reply: Mapping[str, Any], where: str = "the reply") -> Message:
     """An assistant message from a completion's ``message``. Raises WireError on more than one call or on odd arguments.
 
@@ -65,6 +74,10 @@ def message_from_reply(reply: Mapping[str, Any], where: str = "the reply") -> Me
     if not isinstance(content, str):
         raise WireError(f"{where}: content must be a string or null")
     calls = reply.get("tool_calls") or []
+    if not is_text(content):
+        raise WireError(f"{where}: content holds half of a surrogate pair")
+    if not isinstance(calls, list):
+        raise WireError(f"{where}: tool_calls must be a list")
     if len(calls) > 1:
         raise WireError(f"{where}: {len(calls)} tool calls in one turn, nanocode takes one")
     return Message("assistant", content, _call(calls[0], where) if calls else None)
@@ -76,6 +89,8 @@ def _call(entry: Any, where: str) -> ToolCall:
         arguments = json.loads(raw)
     except (KeyError, TypeError) as error:
         raise WireError(f"{where}: a tool call needs function.name and function.arguments ({error!r})") from None
+    except RecursionError:
+        raise WireError(f"{where}: the arguments of {name} are nested too deeply") from None
     except json.JSONDecodeError as error:
         raise WireError(f"{where}: the arguments of {name} are not JSON: {error}") from None
     if not isinstance(name, str) or not isinstance(arguments, dict):
@@ -85,4 +100,6 @@ def _call(entry: Any, where: str) -> ToolCall:
         if value is None or isinstance(value, (list, dict)):
             raise WireError(f"{where}: the argument {key!r} of {name} must be a string")
         values[key] = value if isinstance(value, str) else json.dumps(value)
+    if not all(map(is_text, [name, *values, *values.values()])):
+        raise WireError(f"{where}: the call of {name!r} holds half of a surrogate pair")
     return ToolCall(name, values)

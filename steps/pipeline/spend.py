@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from nanocode.config import ConstitutionConfig
+from nanocode.constitution.faults import usage_of
 from nanocode.constitution.pricing import Price, price_of
 from steps.pipeline.answers import ACCOUNTS, LEDGERS, entries
 
@@ -40,8 +41,7 @@ def endpoint_cost(answers: Iterable[str], known: Mapping[str, Price]) -> dict[st
     usd: float | None = 0.0
     for answer in answers:
         body = json.loads(answer)
-        usage = body.get("usage") or {}
-        asked, said = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
+        asked, said = usage_of(body) or (0, 0)
         price = _price(str(body.get("model", "")), known)
         requests, tokens_in, tokens_out = requests + 1, tokens_in + asked, tokens_out + said
         usd = None if usd is None or price is None or not asked else usd + price.of(asked, said)
