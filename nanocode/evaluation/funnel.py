@@ -25,7 +25,7 @@ from nanocode.evaluation.references import Reference
 from nanocode.tasks.task import Task
 
 STAGES = ("attempted", "parsed", "known_tool", "valid_arguments", "right_tool", "right_arguments", "executed")
-_OVERRUNS = frozenset({"max_turns", "context", "time"})
+_OVERRUNS = frozenset({"max_turns", "context", "time", "length"})
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Passage:
 class Funnel:
     """`tasks` and `calls` map each stage to its rate; ``solved`` is a stage of tasks alone.
 
-    overruns: episodes that a bound on turns, context or time ended. cut_replies: those in which a reply was cut by the
-    bound on new tokens; None where that cannot be seen. called_needlessly: of the tasks that need no tool, those with
-    a call all the same; never_called: of the tasks that need one, those without.
+    overruns: episodes that a bound on turns, context, time or a reply's length ended. cut_replies: those in which a
+    reply was cut by the bound on new tokens, a call too; None where that cannot be seen. called_needlessly: of the
+    tasks that need no tool, those with a call all the same; never_called: of the tasks that need one, those without.
     """
 
     tasks: dict[str, Rate]

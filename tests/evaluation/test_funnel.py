@@ -133,6 +133,14 @@ def test_the_whole_funnel_with_n() -> None:
     assert set(found.to_json()) == set(found.__dataclass_fields__)
 
 
+@pytest.mark.parametrize(
+    ("reason", "overrun"),
+    [("finished", 0), ("malformed", 0), ("repeated", 0), ("max_turns", 1), ("context", 1), ("time", 1), ("length", 1)],
+)
+def test_an_overrun_is_an_end_by_a_bound(reason: str, overrun: int) -> None:
+    assert funnel([episode(READ, stop_reason=reason)], None).overruns.hits == overrun
+
+
 def test_without_an_expert_nothing_is_said_about_right_calls() -> None:
     found = funnel([episode(READ)], None)
     assert not [stage for stage in (*found.tasks, *found.calls) if stage.startswith("right")]
