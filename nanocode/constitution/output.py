@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,7 +15,7 @@ from nanocode.constitution.records import Counts, conversation_row, pair_row
 from nanocode.constitution.rollout import Rollout
 from nanocode.constitution.rules import adheres
 from nanocode.constitution.soul import Soul
-from nanocode.conversation import Message, from_json, render
+from nanocode.conversation import Conversation, Message, from_json, render
 from nanocode.data.decontaminate import OverlapIndex
 from nanocode.tokenizer import Tokenizer
 
@@ -85,12 +86,11 @@ class _Lines:
         self._partial.replace(self._path)
 
 
-class ConversationFile:
-    """``conversations.jsonl``: both registers of every kept task, the draft as it was and the accepted version."""
+class _RowFile(ABC):
+    """A sink with a file of its own, to which only accepted outcomes come."""
 
-    def __init__(self, folder: Path, soul: Soul) -> None:
-        self._lines, self._soul = _Lines(folder / "conversations.jsonl"), soul
-        self._counts, self._registers, self._adhering = Counts(), Counter[str](), 0
+    def __init__(self, path: Path, soul: Soul) -> None:
+        self._lines, self._soul, self._counts = _Lines(path), soul, Counts()
 
     def take(self, outcome: Rollout | None) -> None:
         """See Sink."""
@@ -98,81 +98,80 @@ class ConversationFile:
             self._counts.add_refused()
             return
         self._counts.add(outcome)
-        if outcome.accepted is not None and not outcome.draft_accepted:
-            self._write(conversation_row(outcome, "stock", outcome.draft, self._soul))
         if outcome.accepted is not None:
-            self._write(conversation_row(outcome, "soul", outcome.accepted, self._soul))
+            self._take(outcome, outcome.accepted)
 
     def finish(self) -> dict[str, Any]:
         """See Sink."""
         self._lines.finish()
-        rows = self._registers.total()
-        adherence = self._adhering / rows if rows else None
-        return self._counts.metrics() | {"conversations": dict(self._registers), "adherence": adherence}
+        return self._counts.metrics() | self._figures()
+
+    @abstractmethod
+    def _take(self, outcome: Rollout, accepted: Conversation) -> None: ...
+
+    @abstractmethod
+    def _figures(self) -> dict[str, Any]:
+        """What is known of the file's rows, beside the counts of tasks."""
+
+
+class ConversationFile(_RowFile):
+    """``conversations.jsonl``: both registers of every kept task, the draft as it was and the accepted version."""
+
+    def __init__(self, folder: Path, soul: Soul) -> None:
+        super().__init__(folder / "conversations.jsonl", soul)
+        self._registers, self._adhering = Counter[str](), 0
+
+    def _take(self, outcome: Rollout, accepted: Conversation) -> None:
+        if not outcome.draft_accepted:
+            self._write(conversation_row(outcome, "stock", outcome.draft, self._soul))
+        self._write(conversation_row(outcome, "soul", accepted, self._soul))
 
     def _write(self, row: dict[str, Any]) -> None:
         self._lines.write(row)
         self._registers[row["register"]] += 1
         self._adhering += adheres(from_json(row["messages"]), self._soul)
 
+    def _figures(self) -> dict[str, Any]:
+        rows = self._registers.total()
+        return {"conversations": dict(self._registers), "adherence": self._adhering / rows if rows else None}
 
-class AcceptedFile:
+
+class AcceptedFile(_RowFile):
     """``conversations.jsonl`` of given conversations: the accepted versions alone, if they fit the context."""
 
     def __init__(self, folder: Path, soul: Soul, tokenizer: Tokenizer, context_tokens: int) -> None:
-        self._lines, self._soul = _Lines(folder / "conversations.jsonl"), soul
+        super().__init__(folder / "conversations.jsonl", soul)
         self._tokenizer, self._context_tokens = tokenizer, context_tokens
-        self._counts, self._licences, self._written = Counts(), Counter[str](), 0
+        self._licences = Counter[str]()
 
-    def take(self, outcome: Rollout | None) -> None:
-        """See Sink."""
-        if outcome is None:
-            self._counts.add_refused()
-            return
-        self._counts.add(outcome)
-        if outcome.accepted is None:
-            return
-        fits = len(render(outcome.accepted, self._tokenizer).ids) <= self._context_tokens
+    def _take(self, outcome: Rollout, accepted: Conversation) -> None:
+        fits = len(render(accepted, self._tokenizer).ids) <= self._context_tokens
         self._counts.gate["kept" if fits else "longer than the context"] += 1
         if fits:
-            row = conversation_row(outcome, "soul", outcome.accepted, self._soul)
+            row = conversation_row(outcome, "soul", accepted, self._soul)
             self._lines.write(row)
-            self._written += 1
             self._licences[str(row["provenance"].get("licence"))] += 1
 
-    def finish(self) -> dict[str, Any]:
-        """See Sink."""
-        self._lines.finish()
-        rows = {"conversations": {"soul": self._written}, "licences": dict(self._licences)}
-        return self._counts.metrics() | rows
+    def _figures(self) -> dict[str, Any]:
+        return {"conversations": {"soul": self._licences.total()}, "licences": dict(self._licences)}
 
 
-class PairFile:
+class PairFile(_RowFile):
     """``pairs.jsonl``: (accepted version, draft) of every kept task that passes the gate."""
 
     def __init__(self, folder: Path, soul: Soul, tokenizer: Tokenizer, bounds: Bounds) -> None:
-        self._lines, self._soul = _Lines(folder / "pairs.jsonl"), soul
+        super().__init__(folder / "pairs.jsonl", soul)
         self._tokenizer, self._bounds = tokenizer, bounds
-        self._counts = Counts()
         self._lengths: tuple[list[int], list[int]] = ([], [])
 
-    def take(self, outcome: Rollout | None) -> None:
-        """See Sink."""
-        if outcome is None:
-            self._counts.add_refused()
-            return
-        self._counts.add(outcome)
-        if outcome.accepted is None:
-            return
+    def _take(self, outcome: Rollout, accepted: Conversation) -> None:
         judged = outcome.judgements[-1], outcome.judgements[0]
-        decision = decide(outcome.accepted, outcome.draft, judged, self._tokenizer, self._bounds)
+        decision = decide(accepted, outcome.draft, judged, self._tokenizer, self._bounds)
         self._counts.gate[decision.refused or "kept"] += 1
         if decision.refused is None:
-            self._lines.write(pair_row(outcome, outcome.accepted, decision, self._soul))
+            self._lines.write(pair_row(outcome, accepted, decision, self._soul))
             self._lengths[0].append(decision.chosen_tokens)
             self._lengths[1].append(decision.rejected_tokens)
 
-    def finish(self) -> dict[str, Any]:
-        """See Sink."""
-        self._lines.finish()
-        return self._counts.metrics() | {"pairs": len(self._lengths[0]), "length_cohens_d": cohens_d(*self._lengths)}
+    def _figures(self) -> dict[str, Any]:
+        return {"pairs": len(self._lengths[0]), "length_cohens_d": cohens_d(*self._lengths)}
