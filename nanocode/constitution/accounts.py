@@ -9,6 +9,8 @@ its bill, *reused* where one has. The file stands beside the ledger and is its o
     failed, key, reason, tokens, usd
     found, key, part, tokens, usd
     reused, key, part, 0, 0
+
+`tokens` is an integer, `usd` a number, or null where no price is known.
 """
 
 from __future__ import annotations
@@ -20,12 +22,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from nanocode.constitution.append_file import AppendFile
+from nanocode.constitution.append_file import AppendFile, LedgerError
 from nanocode.constitution.faults import EndpointError, usage_of
 from nanocode.constitution.ledger import Answer, Ledger
 from nanocode.constitution.pricing import Price
 
 KILLED = "in flight at a kill"
+_KINDS = frozenset({"reserved", "failed", "found", "reused"})
 
 
 class BudgetError(EndpointError):
@@ -189,7 +192,7 @@ class Accounts:
         unsettled: dict[str, Reservation] = {}
         elsewhere: set[str] = set()
         is_limited = self._budget.usd is not None or self._budget.tokens is not None
-        for _, (kind, key, what, tokens, usd) in self._file.records():
+        for kind, key, what, tokens, usd in _entries(self._file):
             if kind == "reserved":
                 if is_limited or key not in self._ledger:  # what was answered is of interest to a budget alone
                     unsettled[key] = Reservation(key, what, Charge(tokens, usd))
@@ -221,7 +224,7 @@ class Accounts:
 def failures_in(path: Path | str) -> Iterator[Charge]:
     """Charges of the attempts in a file of accounts that brought no answer and were not free."""
     with AppendFile(path) as file:
-        for _, (kind, _, _, tokens, usd) in file.records():
+        for kind, _, _, tokens, usd in _entries(file):
             if kind == "failed" and tokens:
                 yield Charge(tokens, usd)
 
@@ -229,6 +232,18 @@ def failures_in(path: Path | str) -> Iterator[Charge]:
 def reused_in(path: Path | str) -> Iterator[str]:
     """Keys of the answers that a file of accounts says to be on another record's bill."""
     with AppendFile(path) as file:
-        for _, (kind, key, *_) in file.records():
+        for kind, key, *_ in _entries(file):
             if kind == "reused":
                 yield key
+
+
+def _entries(file: AppendFile) -> Iterator[tuple[str, str, str, int, float | None]]:
+    """The records of a file of accounts. Raises LedgerError for one that is none."""
+    for _, record in file.records():
+        match record:
+            case [str(kind), str(key), str(what), int(tokens), int() | float() | None as usd] if kind in _KINDS:
+                yield kind, key, what, tokens, usd
+            case _:
+                raise LedgerError(
+                    f"{file.path} holds a record that is no entry of accounts: it is of another version: move it away"
+                )

@@ -54,9 +54,11 @@ class Answer:
         return usage is not None and 0 < usage[1] <= bound
 
 
-def answer_of(record: list[Any]) -> Answer:
-    """A record of a ledger file, with or without question and bound."""
-    return Answer(*record)
+def answer_of(record: Any, path: Path) -> Answer:
+    """A record of the ledger file at `path`, with or without question and bound. Raises LedgerError for any other."""
+    if isinstance(record, list) and len(record) in (2, 4) and all(isinstance(each, str) for each in record[:3]):
+        return Answer(*record)
+    raise LedgerError(f"{path} holds a record that is no answer: it is of another version: move it away")
 
 
 class AnswerTable:

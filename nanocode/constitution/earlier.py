@@ -12,7 +12,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from nanocode.constitution.answer_table import Answer, AnswerTable, answer_of
 from nanocode.constitution.append_file import LedgerError, Place, read_record, whole_records
@@ -72,14 +71,14 @@ def open_answers(path: Path) -> Iterator[AnswerTable]:
     with ExitStack() as stack:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         stack.callback(os.close, descriptor)
-        table = AnswerTable(lambda place: answer_of(read_record(descriptor, place, path)), path.parent)
+        table = AnswerTable(lambda place: answer_of(read_record(descriptor, place, path), path), path.parent)
         stack.callback(table.close)
-        for place, record in _up_to_damage(whole_records(path)):
-            answer = answer_of(record)
+        for place, answer in _up_to_damage(path):
             table.add(place, answer.key, answer.question)
         yield table
 
 
-def _up_to_damage(records: Iterator[tuple[Place, Any]]) -> Iterator[tuple[Place, Any]]:
+def _up_to_damage(path: Path) -> Iterator[tuple[Place, Answer]]:
     with suppress(LedgerError):
-        yield from records
+        for place, record in whole_records(path):
+            yield place, answer_of(record, path)

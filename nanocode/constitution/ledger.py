@@ -58,7 +58,7 @@ class Ledger:
             raise
         try:
             for place, record in self._file.records():
-                answer = answer_of(record)
+                answer = answer_of(record, self._file.path)
                 self._table.add(place, answer.key, answer.question)
         except BaseException:
             self.close()
@@ -111,4 +111,4 @@ class Ledger:
         self._file.close()
 
     def _read(self, place: Place) -> Answer:
-        return answer_of(self._file.read(place))
+        return answer_of(self._file.read(place), self._file.path)

@@ -77,7 +77,7 @@ def _lacking(folder: Path, calls: Path | None) -> tuple[int, int]:
         for ledger in sorted(folder.glob(LEDGERS)):
             for _, record in whole_records(ledger):
                 held += 1
-                lacking += known is None or known.answer(answer_of(record).key) is None
+                lacking += known is None or known.answer(answer_of(record, ledger).key) is None
     return lacking, held
 
 

@@ -7,6 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nanocode.constitution.accounts import Accounts
+from nanocode.constitution.append_file import AppendFile
+from nanocode.constitution.earlier import EarlierAnswers, Source
 from nanocode.constitution.ledger import Answer, Ledger, LedgerError, question_key, request_key
 
 REQUEST = {
@@ -165,3 +168,33 @@ def test_a_ledger_finds_the_whole_answer_among_those_to_a_question(tmp_path):
         assert ledger.fitting("q", 8) is None
         assert ledger.fitting("", 20) is None
         assert [answer.key for answer in ledger.answers()] == ["old", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    "record", [{"key": "a", "raw": "b"}, ["a"], ["a", "b", "q"], ["a", "b", "q", 5, "more"], ["a", 5], "a", 7, None]
+)
+def test_a_file_of_another_version_is_refused_in_one_line_that_names_it(record, tmp_path):
+    path = tmp_path / "l.jsonl"
+    with AppendFile(path) as file:
+        list(file.records())
+        file.append(["a", "an answer of this version"])
+        file.append(record)
+    before = path.read_bytes()
+    with pytest.raises(LedgerError, match=rf"^{path} holds a record that is no answer: .* move it away$"):
+        Ledger(path)
+    assert path.read_bytes() == before, "nothing that was paid for is cut off"
+    with EarlierAnswers([Source(path, counted=False)]) as earlier:
+        assert len(earlier) == 1, "what stands before it is of use"
+
+
+@pytest.mark.parametrize("record", [["reserved", "a", "critic", 5], ["settled", "a", "critic", 5, 0.1], {"a": 1}, 5])
+def test_accounts_of_another_version_are_refused_too(record, tmp_path):
+    path = tmp_path / "l.accounts"
+    with AppendFile(path) as file:
+        list(file.records())
+        file.append(record)
+    with (
+        Ledger(tmp_path / "l.jsonl") as ledger,
+        pytest.raises(LedgerError, match=rf"^{path} holds a record that is no entry of accounts: .* move it away$"),
+    ):
+        Accounts(path, ledger, {"critic": None})
