@@ -108,7 +108,10 @@ def limitations(lineage: Lineage) -> list[str]:
             f"({', '.join(rules)}), in procedural tasks."
         )
     if evaluation:
-        found.append(f"Success was measured on {evaluation['tasks']:,} procedural tasks, and on nothing else.")
+        named = {"core": "CORE", "human_eval": "HumanEval"}
+        others = " and ".join(named.get(each, each) for each in sorted(section(lineage, "benchmarks")))
+        besides = f"and on {others}" if others else "and on nothing else"
+        found.append(f"Success was measured on {evaluation['tasks']:,} procedural tasks, {besides}.")
     return found + _shown_by(figures(lineage), last_model(lineage))
 
 
