@@ -36,6 +36,7 @@ OTHER_WORK = (
     "constitution.generator.model",
     "constitution.critic.model",
     "constitution.reviser.model",
+    "benchmarks",
 )
 NOT_COMPARED = Explanation(None)
 

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from artifacts.build import RunInfo, Stage
+from artifacts.differences import differences
+from artifacts.records import Provenance
 from artifacts.repository import Repository
 from artifacts.store import open_store
 from nanocode import config_file as configs
@@ -22,6 +24,7 @@ from nanocode.stopping import Interrupted
 from nanocode.training.stage import Running
 from steps import benchmarks, import_benchmark
 from steps.pipeline import Run, import_benchmarks
+from steps.pipeline.outlook import expected
 from steps.pipeline.releasing import evaluate
 from steps.pipeline.survey import Survey, survey
 
@@ -137,6 +140,22 @@ def test_how_much_and_how_often_enter_the_key_and_the_way_of_asking(
     assert stages["base"].config["benchmarks"]["core"] == {"examples_per_task": None}
     fewer = run_of(files["core"], "evaluation.core_examples_per_task=4", kind=Stages)
     assert stage_of(fewer, imported={"core": "c"}).config["benchmarks"] == {"core": {"examples_per_task": 4}}
+
+
+def test_what_an_evaluation_took_says_nothing_of_one_with_a_benchmark_more_or_less_of_it(
+    run_of: Callable[..., Any], files: dict[str, str]
+) -> None:
+    stages = {
+        "none": stage_of(run_of(kind=Stages)),
+        "core": stage_of(run_of(files["core"], kind=Stages), imported={"core": "c"}),
+        "less": stage_of(
+            run_of(files["core"], "evaluation.core_examples_per_task=4", kind=Stages), imported={"core": "c"}
+        ),
+    }
+    made = Provenance("0" * 64, {}, {}, {}, {"wall_seconds": 100.0}, {})
+    assert expected(made, differences(stages["none"].config, stages["none"].config)) is not None
+    for one, other in (("none", "core"), ("core", "less"), ("core", "none")):
+        assert expected(made, differences(stages[one].config, stages[other].config)) is None
 
 
 @pytest.mark.parametrize(
