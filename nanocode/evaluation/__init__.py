@@ -1,1 +1,1 @@
-"""Bits per byte, agent tasks, SOUL adherence, preference accuracy, intervals."""
+"""Bits per byte, CORE, HumanEval, agent tasks, SOUL adherence, preference accuracy, intervals."""
