@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nanocode.agent.processes import Completed, run_bounded
 from nanocode.agent.sandbox import Limits, Sandbox
 from nanocode.conversation import Message, ToolCall
 from nanocode.evaluation.agent_tasks import work_on
@@ -26,9 +27,7 @@ TASKS = micro_swe_tasks(21, 0)
 class Direct:
     """Runs the command without a sandbox: here only this project's own sources run."""
 
-    def run(self, command: str, workspace: Path, limits: Limits, writable: bool = True):
-        from nanocode.agent.processes import run_bounded
-
+    def run(self, command: str, workspace: Path, limits: Limits, writable: bool = True) -> Completed:
         environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
         return run_bounded(["/bin/sh", "-c", f"cd {workspace} && {command}"], limits.bounds(), environment=environment)
 
