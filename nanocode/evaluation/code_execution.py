@@ -105,8 +105,9 @@ class Judge:
         )
 
 
+# Not isolated (-I): the environment is the sandbox's own, and fixes the order of sets.
 _COMMAND = (
-    "exec python3 -I -S -c 'import sys; sys.path.insert(0, sys.argv[1]); "
+    "exec python3 -P -s -S -c 'import sys; sys.path.insert(0, sys.argv[1]); "
     f"from nanocode.evaluation.code_judge import main; main()' {PROJECT}/{_LIBRARY} {PROJECT}/{_CASE}"
 )
 

@@ -261,8 +261,8 @@ def test_state_lasts_from_call_to_call(judge: Judge) -> None:
     assert judged(judge, source, test).outcome == "passed"
 
 
-def test_chance_is_the_same_every_time(judge: Judge) -> None:
-    source = "import random\ndef total():\n    return random.random()\n"
+def test_chance_and_the_order_of_sets_are_the_same_every_time(judge: Judge) -> None:
+    source = "import random\ndef total():\n    return random.random(), list({*map(str, range(20))})\n"
     test = "import random\ndef check(candidate):\n    assert False, f'{random.random()} {candidate()}'\n"
     case = Case(source, "total", "", test)
     assert judge.judge(case, 1) == judge.judge(case, 1) != judge.judge(case, 2)
