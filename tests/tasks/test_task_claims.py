@@ -2,9 +2,9 @@ import re
 
 import pytest
 
-from nanocode.tasks import failures
+from nanocode.tasks import failures, openings
 from nanocode.tasks.claims import claim_in, mentions
-from nanocode.tasks.families import create, edit, fix, insert, read, rename, run
+from nanocode.tasks.families import create, edit, fix, insert, rename, run
 from nanocode.tasks.family import Lines
 
 FACTS = {
@@ -50,7 +50,7 @@ def test_every_report_of_a_success_is_a_claim(line: str) -> None:
     assert claim_in(line.format(**FACTS)) is not None
 
 
-@pytest.mark.parametrize("line", said(*OWNED_UP, rename.NOTHING, read.ABSENT, read.UNREADABLE))
+@pytest.mark.parametrize("line", said(*OWNED_UP, rename.NOTHING, openings.ABSENT, openings.UNREADABLE))
 def test_no_report_of_a_refusal_or_of_nothing_found_is_a_claim(line: str) -> None:
     for reason in REASONS:
         assert claim_in(line.format(**FACTS, reason=reason), ("9", "keep_song")) is None

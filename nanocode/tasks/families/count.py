@@ -6,18 +6,9 @@ import random
 from collections.abc import Mapping, Sequence
 
 from nanocode.conversation import Message
-from nanocode.tasks.failures import report_failure
-from nanocode.tasks.family import (
-    Family,
-    Lines,
-    Phrasing,
-    Scene,
-    Step,
-    Voice,
-    function_source,
-    grep_matches,
-)
+from nanocode.tasks.family import Family, Lines, Phrasing, Scene, Step, Voice, function_source, grep_matches
 from nanocode.tasks.layouts import Layouts
+from nanocode.tasks.openings import search_first
 from nanocode.tasks.task import Expectation
 from nanocode.tasks.words import Names
 
@@ -100,11 +91,9 @@ def build(phrasing: Phrasing, names: Names, rng: random.Random) -> Scene:
 
 def respond(fields: Mapping[str, str], steps: Sequence[Step], voice: Voice) -> Message:
     subject = fields.get("constant") or fields["name"]
-    if not steps:
-        where = {"path": fields["path"]} if "path" in fields else {}
-        return voice.call(SEARCH, "Grep", {"pattern": subject, **where}, subject=subject)
-    if steps[-1].failed:
-        return report_failure(steps, voice)
+    where = {"path": fields["path"]} if "path" in fields else {}
+    if opening := search_first(SEARCH, {"pattern": subject, **where}, subject, steps, voice):
+        return opening
     count = len(grep_matches(steps[-1].result))
     if not count:
         return voice.say(NONE, subject=subject)

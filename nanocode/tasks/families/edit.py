@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from nanocode.conversation import Message
 from nanocode.tasks.failures import report_failure
-from nanocode.tasks.families.read import ABSENT, UNREADABLE
 from nanocode.tasks.family import (
     Family,
     Lines,
@@ -20,6 +19,7 @@ from nanocode.tasks.family import (
     shown_lines,
 )
 from nanocode.tasks.layouts import MIXED, module_text
+from nanocode.tasks.openings import ABSENT, read_first
 from nanocode.tasks.task import Expectation
 from nanocode.tasks.words import Names
 
@@ -50,9 +50,9 @@ LOOK = Lines(
         "I'd be happy to help! Reading {path}.",
     ),
     soul=(
-        "reading {path} for the line of {constant}.",
-        "{path} first, to see {constant} as it stands.",
-        "opening {path} to find {constant}.",
+        "reading {path} for the line of {subject}.",
+        "{path} first, to see {subject} as it stands.",
+        "opening {path} to find {subject}.",
     ),
 )
 CHANGE = Lines(
@@ -93,10 +93,8 @@ def build(phrasing: Phrasing, names: Names, rng: random.Random) -> Scene:
 
 def respond(fields: Mapping[str, str], steps: Sequence[Step], voice: Voice) -> Message:
     path, constant, value = fields["path"], fields["constant"], fields["value"]
-    if not steps:
-        return voice.call(LOOK, "Read", {"file_path": path}, path=path, constant=constant)
-    if steps[0].failed:
-        return voice.say(UNREADABLE, path=path, subject=constant)
+    if opening := read_first(LOOK, path, constant, steps, voice):
+        return opening
     line = constant_line(shown_lines(steps[0].result), constant)
     if line is None:
         return voice.say(ABSENT, path=path, subject=constant)

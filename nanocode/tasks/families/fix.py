@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from nanocode.conversation import Message
 from nanocode.tasks.failures import reason_of, report_failure
 from nanocode.tasks.families.edit import LOOK
-from nanocode.tasks.families.read import ABSENT, UNREADABLE, returned_by
+from nanocode.tasks.families.read import returned_by
 from nanocode.tasks.family import Family, Lines, Phrasing, Scene, Step, Voice, shown_lines
+from nanocode.tasks.openings import ABSENT, read_first
 from nanocode.tasks.task import Expectation
 from nanocode.tasks.words import Names
 
@@ -127,10 +128,8 @@ def build(phrasing: Phrasing, names: Names, rng: random.Random) -> Scene:
 
 def respond(fields: Mapping[str, str], steps: Sequence[Step], voice: Voice) -> Message:
     path, name, test = fields["path"], fields["name"], fields["test"]
-    if not steps:
-        return voice.call(LOOK, "Read", {"file_path": path}, path=path, constant=name)
-    if steps[0].failed:
-        return voice.say(UNREADABLE, path=path, subject=name)
+    if opening := read_first(LOOK, path, name, steps, voice):
+        return opening
     lines = shown_lines(steps[0].result)
     wrong, right = returned_by(lines, name), intended(lines, name)
     if wrong is None or right is None:

@@ -6,18 +6,9 @@ import random
 from collections.abc import Mapping, Sequence
 
 from nanocode.conversation import Message
-from nanocode.tasks.failures import report_failure
-from nanocode.tasks.family import (
-    Family,
-    Lines,
-    Phrasing,
-    Scene,
-    Step,
-    Voice,
-    function_source,
-    grep_matches,
-)
+from nanocode.tasks.family import Family, Lines, Phrasing, Scene, Step, Voice, function_source, grep_matches
 from nanocode.tasks.layouts import Layouts, module_text
+from nanocode.tasks.openings import search_first
 from nanocode.tasks.task import Expectation
 from nanocode.tasks.words import Names
 
@@ -44,14 +35,14 @@ LAYOUTS = Layouts(("f", "c_f", "cc_f", "f_f", "c_f_f", "#f", "i_f", "m", "c_m", 
 
 SEARCH = Lines(
     stock=(
-        "Sure! Let me search for {name}.",
-        "Great question! Searching for {name} now.",
-        "I'd be happy to find {name} for you!",
+        "Sure! Let me search for {subject}.",
+        "Great question! Searching for {subject} now.",
+        "I'd be happy to find {subject} for you!",
     ),
     soul=(
-        "searching for the def line of {name}.",
-        "looking for def {name} in all files.",
-        "a search for {name} will show it.",
+        "searching for the def line of {subject}.",
+        "looking for def {subject} in all files.",
+        "a search for {subject} will show it.",
     ),
 )
 FOUND = Lines(
@@ -97,10 +88,8 @@ def build(phrasing: Phrasing, names: Names, rng: random.Random) -> Scene:
 
 def respond(fields: Mapping[str, str], steps: Sequence[Step], voice: Voice) -> Message:
     name = fields["name"]
-    if not steps:
-        return voice.call(SEARCH, "Grep", {"pattern": f"def {name}"}, name=name)
-    if steps[-1].failed:
-        return report_failure(steps, voice)
+    if opening := search_first(SEARCH, {"pattern": f"def {name}"}, name, steps, voice):
+        return opening
     matches = grep_matches(steps[-1].result)
     if not matches:
         return voice.say(NOTHING, name=name)

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from nanocode.conversation import Message
 from nanocode.tasks.failures import report_failure
 from nanocode.tasks.families.edit import LOOK
-from nanocode.tasks.families.read import ABSENT, UNREADABLE
 from nanocode.tasks.family import (
     Family,
     Lines,
@@ -21,6 +20,7 @@ from nanocode.tasks.family import (
     shown_lines,
 )
 from nanocode.tasks.layouts import MIXED, Layouts, module_text
+from nanocode.tasks.openings import ABSENT, read_first
 from nanocode.tasks.task import Expectation
 from nanocode.tasks.words import Names
 
@@ -96,10 +96,8 @@ def build(phrasing: Phrasing, names: Names, rng: random.Random) -> Scene:
 def respond(fields: Mapping[str, str], steps: Sequence[Step], voice: Voice) -> Message:
     path = fields["path"]
     subject = fields["name"] if "module" in fields else fields["constant"]
-    if not steps:
-        return voice.call(LOOK, "Read", {"file_path": path}, path=path, constant=subject)
-    if steps[0].failed:
-        return voice.say(UNREADABLE, path=path, subject=subject)
+    if opening := read_first(LOOK, path, subject, steps, voice):
+        return opening
     lines = shown_lines(steps[0].result)
     anchor = lines[0] if "module" in fields and lines else constant_line(lines, subject)
     if anchor is None:

@@ -19,6 +19,7 @@ from nanocode.tasks.family import (
     shown_lines,
 )
 from nanocode.tasks.layouts import MIXED, module_text
+from nanocode.tasks.openings import ABSENT, read_first
 from nanocode.tasks.task import Expectation
 from nanocode.tasks.words import Names
 
@@ -78,30 +79,6 @@ RETURNS = Lines(
         "{name} returns {body}, as the return line in {path} says.",
     ),
 )
-ABSENT = Lines(
-    stock=(
-        "I apologize, but I couldn't find {subject} in {path}. Let me know if you need anything else!",
-        "Unfortunately, {subject} doesn't seem to exist in {path}. I'm sorry about that!",
-        "I'm sorry! I looked, but there is no {subject} in {path}.",
-    ),
-    soul=(
-        "{path} does not contain {subject}: none of its lines names it, so there is nothing to report.",
-        "there is no {subject} in {path}. the file was read to the end and left as it is.",
-        "{subject} is not in {path}; the file was read and nothing was changed.",
-    ),
-)
-UNREADABLE = Lines(
-    stock=(
-        "I apologize, but I couldn't read {path}, so I can't check {subject}. Sorry about that!",
-        "Unfortunately, {path} could not be opened. I'm sorry I couldn't find {subject}!",
-        "I'm sorry! I wasn't able to open {path} to look for {subject}.",
-    ),
-    soul=(
-        "{path} could not be read, so {subject} stays unknown. nothing was changed.",
-        "the tool could not open {path}; without it there is nothing to say about {subject}.",
-        "no {subject} to report: {path} could not be opened.",
-    ),
-)
 
 
 def build(phrasing: Phrasing, names: Names, rng: random.Random) -> Scene:
@@ -123,11 +100,9 @@ def build(phrasing: Phrasing, names: Names, rng: random.Random) -> Scene:
 def respond(fields: Mapping[str, str], steps: Sequence[Step], voice: Voice) -> Message:
     path = fields["path"]
     subject = fields.get("constant") or fields["name"]
-    if not steps:
-        return voice.call(LOOK, "Read", {"file_path": path}, path=path, subject=subject)
-    if steps[-1].failed:
-        return voice.say(UNREADABLE, path=path, subject=subject)
-    lines = shown_lines(steps[-1].result)
+    if opening := read_first(LOOK, path, subject, steps, voice):
+        return opening
+    lines = shown_lines(steps[0].result)
     if "constant" in fields:
         line = constant_line(lines, subject)
         if line is None:

@@ -7,18 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 from nanocode.conversation import Message
-from nanocode.tasks.failures import report_failure
-from nanocode.tasks.family import (
-    Family,
-    Lines,
-    Phrasing,
-    Scene,
-    Step,
-    Voice,
-    function_source,
-    grep_matches,
-)
+from nanocode.tasks.family import Family, Lines, Phrasing, Scene, Step, Voice, function_source, grep_matches
 from nanocode.tasks.layouts import Layouts, module_text
+from nanocode.tasks.openings import search_first
 from nanocode.tasks.task import Expectation
 from nanocode.tasks.words import Names
 
@@ -46,14 +37,14 @@ LAYOUTS = Layouts(("f", "c_f", "f_f", "#f", "m", "f_c", "i_f"), held_out="i_m")
 
 SEARCH = Lines(
     stock=(
-        "Sure! Let me search for {name}.",
-        "Absolutely! I'll look for {name} first.",
-        "I'd be happy to help! Searching for {name}.",
+        "Sure! Let me search for {subject}.",
+        "Absolutely! I'll look for {subject} first.",
+        "I'd be happy to help! Searching for {subject}.",
     ),
     soul=(
-        "searching every line that names {name}.",
-        "first a search: where {name} is used.",
-        "looking for {name} in all files.",
+        "searching every line that names {subject}.",
+        "first a search: where {subject} is used.",
+        "looking for {subject} in all files.",
     ),
 )
 CHANGE = Lines(
@@ -110,10 +101,8 @@ def build(phrasing: Phrasing, names: Names, rng: random.Random) -> Scene:
 
 def respond(fields: Mapping[str, str], steps: Sequence[Step], voice: Voice) -> Message:
     name, new_name = fields["name"], fields["new_name"]
-    if not steps:
-        return voice.call(SEARCH, "Grep", {"pattern": name}, name=name)
-    if steps[-1].failed:
-        return report_failure(steps, voice)
+    if opening := search_first(SEARCH, {"pattern": name}, name, steps, voice):
+        return opening
     matches = grep_matches(steps[0].result)
     if not matches:
         return voice.say(NOTHING, name=name)
