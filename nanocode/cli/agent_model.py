@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -152,9 +154,11 @@ def _key(variable: str | None, environment: Mapping[str, str]) -> str | None:
 
 
 def _loaded(name: str | None, store: str | None) -> LoadedModel:
-    from nanocode.cli.model_loading import load_named
-    from nanocode.model.weights import ModelError
-    from nanocode.tokenizer import TokenizerError
+    with interrupted_afterwards():
+        from nanocode.cli.model_loading import load_named
+        from nanocode.inference.responder import ModelResponder  # noqa: F401 - for JAX, which comes with it
+        from nanocode.model.weights import ModelError
+        from nanocode.tokenizer import TokenizerError
 
     try:
         return load_named(name, store)
@@ -162,6 +166,22 @@ def _loaded(name: str | None, store: str | None) -> LoadedModel:
         raise ModelUnavailable(str(error)) from error
     except TokenizerError as error:
         raise ModelUnavailable(f"{error}: take the model from its store again") from error
+
+
+@contextmanager
+def interrupted_afterwards() -> Iterator[None]:
+    """Ctrl-C is heard when this is over: in the middle of its import it makes jaxlib crash the process."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    heard: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if heard:
+        raise KeyboardInterrupt
 
 
 def switchable(source: Source) -> Models:

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import typer
 
-from nanocode.agent.audit import AuditLog
+from nanocode.agent.audit import AuditError, AuditLog
 from nanocode.agent.retention import Retention, make_room
 from nanocode.agent.rules import Rules, RulesError, load_rules
 from nanocode.agent.sandbox import Sandbox, SandboxUnavailable, Shell, UnsafeShell
@@ -100,13 +100,17 @@ def rules(path: Path | None, workspace: Path) -> Rules:
 
 
 def audit_log(wanted: str | None) -> AuditLog | None:
-    """The log asked for, None for ``none``; without a wish a new file for this session. Raises AuditError, OSError."""
+    """The log asked for, None for ``none``; without a wish a new file for this session. Raises AuditError."""
     if wanted == "none":
         return None
-    if wanted is not None:
-        return AuditLog(Path(wanted).expanduser())
     name = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}.jsonl"
-    return AuditLog(state_folder() / AUDIT_FOLDER / name)
+    path = _state_path() / AUDIT_FOLDER / name if wanted is None else Path(wanted).expanduser()
+    try:
+        return AuditLog(path)
+    except OSError as error:
+        raise AuditError(
+            f"the audit log {path} cannot be written ({error.strerror}): name another with --audit-log, or none"
+        ) from None
 
 
 def forget_old_images(log: AuditLog, retention: Retention) -> None:
@@ -119,9 +123,13 @@ def forget_old_images(log: AuditLog, retention: Retention) -> None:
 
 def state_folder() -> Path:
     """Where history and audit logs are kept; made when it is not there, for its owner alone."""
-    folder = _user_folder("XDG_STATE_HOME", ".local/state")
+    folder = _state_path()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder
+
+
+def _state_path() -> Path:
+    return _user_folder("XDG_STATE_HOME", ".local/state")
 
 
 def _user_folder(variable: str, usual: str, environment: Mapping[str, str] = os.environ) -> Path:

@@ -268,6 +268,13 @@ def test_what_undo_no_longer_needs_goes_at_the_start_of_a_session(work: Path, tm
     assert invoke(*arguments).exit_code == 0 and not image.exists(), "30 days unless asked for more"
 
 
+def test_a_log_that_cannot_be_written_is_said_with_the_cure(work: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    result = invoke("-p", "echo hi", "--workspace", str(work), "--audit-log", str(tmp_path / "file" / "log.jsonl"))
+    assert isinstance(result.exception, AuditError)
+    assert "log.jsonl cannot be written" in str(result.exception) and "--audit-log, or none" in str(result.exception)
+
+
 def test_a_folder_in_which_no_room_can_be_made_is_said_and_ends_nothing(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

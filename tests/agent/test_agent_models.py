@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -18,7 +20,14 @@ from starlette.routing import Route
 
 from nanocode.agent.terminal_commands import ModelUnavailable
 from nanocode.agent.tools import TOOLS
-from nanocode.cli.agent_model import EndpointModels, Releases, Request, chosen_source, switchable
+from nanocode.cli.agent_model import (
+    EndpointModels,
+    Releases,
+    Request,
+    chosen_source,
+    interrupted_afterwards,
+    switchable,
+)
 from nanocode.conversation import ConversationError, Message, render, render_prompt
 from nanocode.inference.sampling import Sampling
 from nanocode.tokenizer import Tokenizer
@@ -162,3 +171,24 @@ def test_a_model_that_nanocode_trained_gets_no_system_prompt(trained: bool) -> N
         assert source.load(source.first).responder.respond([Message("user", "hello")]).content == "hi"
     roles = [message["role"] for message in asked[0]["messages"]]
     assert roles == (["user"] if trained else ["system", "user"])
+
+
+def test_ctrl_c_while_the_model_s_libraries_are_read_is_heard_afterwards() -> None:
+    """One in the middle of importing jaxlib ends in a segmentation fault."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    done = []
+    try:
+        with pytest.raises(KeyboardInterrupt), interrupted_afterwards():
+            os.kill(os.getpid(), signal.SIGINT)
+            done.append(sum(range(1_000)))
+        assert done and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        with interrupted_afterwards():
+            done.clear()
+        with pytest.raises(ImportError), interrupted_afterwards():
+            raise ImportError("no jax")
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with interrupted_afterwards():
+            os.kill(os.getpid(), signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
