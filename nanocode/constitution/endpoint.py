@@ -23,7 +23,7 @@ from nanocode.constitution.earlier import EarlierAnswers
 from nanocode.constitution.faults import EndpointError, Fault, refuse_non_answers, refused, usage_of
 from nanocode.constitution.ledger import Answer, Ledger, question_key, request_key
 from nanocode.constitution.limiter import Limiter
-from nanocode.constitution.transport import Mask, UnreadableBody, http_client
+from nanocode.constitution.transport import Mask, UnreadableBody, http_client, key_in, require_address
 from nanocode.constitution.wire import WireError, message_from_reply
 from nanocode.conversation import Message
 
@@ -69,12 +69,13 @@ class Endpoint:
         earlier: EarlierAnswers | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Raises EndpointError when the environment variable that should hold the key is empty or missing."""
+        """Raises EndpointError for an address that is none, and when the key's environment variable holds no key."""
         self._config, self._part, self._base_url = config, part, base_url
         self._ledger, self._accounts, self._template, self._earlier = ledger, accounts, template, earlier
         self._limiter, self._rng, self._sleep = limiter, rng, sleep
         self._has_answered = False
-        self._key = _api_key(config, base_url, environment)
+        require_address(base_url)
+        self._key = key_in(environment, config.api_key_env, base_url)
         self._masked = Mask(self._key)
         self._client = openai.AsyncOpenAI(
             base_url=base_url,
@@ -260,17 +261,6 @@ class Endpoint:
     def _shown(self, text: str) -> str:
         """One short line of a server's words, without the key should the server echo it."""
         return self._masked(" ".join(text.split()))[:_SHOWN_CHARACTERS]
-
-
-def _api_key(config: EndpointConfig, base_url: str, environment: Mapping[str, str]) -> str:
-    if config.api_key_env is None:
-        return ""
-    key = environment.get(config.api_key_env, "")
-    if not key:
-        raise EndpointError(
-            f"{base_url} needs a key: the environment variable {config.api_key_env} is not set", transient=False
-        )
-    return key
 
 
 def _lost_connection(error: BaseException) -> BaseException | None:

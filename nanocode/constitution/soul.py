@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
 FENCE = "+++"
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 class SoulError(ValueError):
@@ -48,7 +50,7 @@ class Soul:
     def parse(cls, raw: bytes, where: str = "SOUL.md") -> Soul:
         """Validate the bytes of a SOUL.md; `where` names it in errors. Raises SoulError."""
         try:
-            text = raw.decode("utf-8")
+            text = raw.decode("utf-8-sig")  # some editors put a mark before the text
         except UnicodeDecodeError as error:
             raise SoulError(f"{where} is not UTF-8: {error}") from None
         front, prose = _split(text, where)
@@ -67,6 +69,8 @@ class Soul:
         twice = sorted({name for name in ids if ids.count(name) > 1})
         if twice:
             raise SoulError(f"{where}: the principle {twice[0]!r} is given twice")
+        if all(principle.check == "judged" for principle in principles):
+            raise SoulError(f"{where}: no principle is checked by a rule: the rule critic would accept everything")
         if not prose:
             raise SoulError(f"{where}: there is no prose after the front matter: models need it")
         return cls(principles, prose, frozenset(nouns), hashlib.sha256(raw).hexdigest())
@@ -98,6 +102,8 @@ def _principle(entry: Any, index: int, where: str) -> Principle:
         raise SoulError(f"{label} must have exactly id, statement and check")
     if not all(isinstance(value, str) and value.strip() for value in entry.values()):
         raise SoulError(f"{label}: id, statement and check must be non-empty strings")
+    if not _ID.fullmatch(entry["id"]):
+        raise SoulError(f"{label}: the id {entry['id']!r} must be letters, digits, hyphens, and nothing else")
     if entry["check"] not in ("rule", "judged"):
         raise SoulError(f"{label}: check must be 'rule' or 'judged', not {entry['check']!r}")
     return Principle(entry["id"], entry["statement"], cast(Literal["rule", "judged"], entry["check"]))

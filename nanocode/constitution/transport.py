@@ -3,16 +3,50 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import openai
+
+from nanocode.constitution.faults import EndpointError
 
 # An answer of 100,000 tokens has half a megabyte.
 LARGEST_BODY_BYTES = 32 << 20
 MASK = "***"
 # What is compressed otherwise may hold, in one piece, any multiple of its size.
 _ENCODINGS = frozenset({"", "identity", "gzip", "deflate"})
+
+
+def require_address(base_url: str) -> None:
+    """Raise EndpointError unless it is an address that can be asked over HTTP."""
+    try:
+        parts = urlsplit(base_url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        has_secret = parts.username is not None
+    except ValueError:  # a port out of range, half an IPv6 address
+        usable, has_secret = False, False
+    if has_secret:
+        raise EndpointError(
+            "a base_url holds no user and password: name the key's variable in api_key_env", False, True
+        )
+    if not usable:
+        raise EndpointError(
+            f"base_url {base_url!r} is no address: give http://HOST[:PORT]/PATH or https://...", False, True
+        )
+
+
+def key_in(environment: Mapping[str, str], name: str | None, base_url: str) -> str:
+    """The key that the variable `name` holds, empty where none is named. Raises EndpointError, which never shows it."""
+    if name is None:
+        return ""
+    key = environment.get(name, "")
+    if not key:
+        raise EndpointError(f"{base_url} needs a key: the environment variable {name} is not set", transient=False)
+    if not key.isascii() or not key.isprintable() or key != key.strip():
+        wrong = "what no key does (a line break, a space at an end, a letter that is not ASCII)"
+        raise EndpointError(f"{base_url}: the environment variable {name} holds {wrong}: set it again", transient=False)
+    return key
 
 
 class UnreadableBody(Exception):

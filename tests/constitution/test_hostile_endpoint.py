@@ -238,3 +238,37 @@ def test_half_a_surrogate_pair_or_endless_depth_in_a_judge_s_words_is_unread():
 
 def test_an_answer_on_file_with_an_odd_bill_is_read():
     assert Answer("k", json.dumps(json.loads(HELLO) | {"usage": [1]}), "q", 10).fits(10)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "localhost:8000/v1",
+        "ftp://host/v1",
+        "http://",
+        "",
+        "http://[::1/v1",
+        "http://127.0.0.1:99999/v1",
+        "https://h:x/",
+    ],
+)
+def test_what_is_no_address_is_said_before_anything_is_tried(address, tmp_path):
+    with pytest.raises(EndpointError, match=r"is no address: give http://HOST") as error:
+        Asker(tmp_path / "l.jsonl", address).ask()
+    assert not error.value.transient
+
+
+def test_a_password_in_an_address_is_refused_and_not_repeated(tmp_path):
+    with pytest.raises(EndpointError, match="no user and password: name the key's variable in api_key_env") as error:
+        Asker(tmp_path / "l.jsonl", "http://me:hidden@127.0.0.1:9/v1").ask()
+    assert "hidden" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "key", ["sk-hidden\n", " sk-hidden", "sk-\nhidden", "sk-\x00hidden", "sk-hiddén", "\t"], ids=ascii
+)
+def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(key):
+    with pytest.raises(EndpointError, match=r"environment variable MY_KEY holds what no key does") as error:
+        transport.key_in({"MY_KEY": key}, "MY_KEY", "http://127.0.0.1:9/v1")
+    assert "hidd" not in str(error.value)
+    assert not error.value.transient

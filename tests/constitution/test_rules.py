@@ -195,7 +195,9 @@ def test_a_rule_that_does_not_exist_is_an_error_not_a_pass():
 
 
 def test_judged_principles_are_left_alone():
-    soul = Soul.parse(b'+++\n[[principles]]\nid = "honest"\nstatement = "x"\ncheck = "judged"\n+++\nprose')
+    principles = [("honest", "judged"), ("no-apology", "rule")]
+    tables = "".join(f'[[principles]]\nid = "{id}"\nstatement = "x"\ncheck = "{check}"\n' for id, check in principles)
+    soul = Soul.parse(f"+++\n{tables}+++\nprose".encode())
     assert critique(chat("Hello!"), soul).score == 5
 
 

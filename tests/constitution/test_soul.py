@@ -40,12 +40,24 @@ def test_one_changed_byte_changes_the_digest():
         (f"+++\nprincples = 1\n{PRINCIPLE}+++\nx", "unknown key 'princples'"),
         ('+++\n[[principles]]\nid = "a"\n+++\nx', "exactly id, statement and check"),
         (f"+++\n{PRINCIPLE.replace('rule', 'guess')}+++\nx", "'rule' or 'judged'"),
+        (f"+++\n{PRINCIPLE.replace('rule', 'judged')}+++\nx", "no principle is checked by a rule"),
+        *(
+            (f"+++\n{PRINCIPLE.replace(chr(34) + 'a' + chr(34), id)}+++\nx", "must be letters, digits, hyphens")
+            for id in (r'"a b"', r'"a\nb"', '"-a"', '"é"')
+        ),
         (f'+++\nproper_nouns = "Python"\n{PRINCIPLE}+++\nx', "list of words"),
     ],
 )
 def test_a_faulty_constitution_is_refused_with_its_fault(text, complaint):
     with pytest.raises(SoulError, match=complaint):
         Soul.parse(text.encode())
+
+
+def test_a_mark_or_other_line_ends_before_the_text_change_nothing_but_the_digest():
+    raw = SOUL.read_bytes()
+    for other in (b"\xef\xbb\xbf" + raw, raw.replace(b"\n", b"\r\n")):
+        assert Soul.parse(other).principles == Soul.parse(raw).principles
+        assert Soul.parse(other).prose == Soul.parse(raw).prose
 
 
 def test_a_missing_file_is_named(tmp_path):
