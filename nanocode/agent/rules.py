@@ -100,7 +100,8 @@ def load_rules(path: Path, workspace: Path) -> Rules:
 
 def _denied(value: Any, where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Patterns of paths, and those of commands: ``Bash(...)``."""
-    paths, commands = [], []
+    paths: list[str] = []
+    commands: list[str] = []
     for pattern in _texts(value, where):
         tool, inner = found.groups() if (found := _OF_A_TOOL.fullmatch(pattern.strip())) else ("", pattern)
         if tool in ("Read", "Edit", "Grep"):
