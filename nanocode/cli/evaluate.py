@@ -107,7 +107,9 @@ def evaluate(
     bfcl: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="BFCL_v4_simple_python.json, beside its possible_answer.", rich_help_panel=PANEL
+            metavar="FILE",
+            help="BFCL_v4_simple_python.json, its possible_answer beside it, or BFCL_v4_irrelevance.json.",
+            rich_help_panel=PANEL,
         ),
     ] = None,
     bfcl_questions: Annotated[

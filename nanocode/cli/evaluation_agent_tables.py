@@ -93,6 +93,7 @@ def _function_calls(results: Sequence[Result], figures: Sequence[Mapping[str, An
     table = new_table("BFCL", results)
     for stage in next(each["stages"] for each in figures if each):
         table.add_row(stage.replace("_", " "), *(shown_rate(each.get("stages", {}).get(stage)) for each in figures))
+    table.add_row("called needlessly", *(shown_rate(each.get("called_needlessly")) for each in figures))
     table.add_row("too long", *(str(each.get("overruns", "")) for each in figures))
     return table
 

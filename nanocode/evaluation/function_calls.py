@@ -1,8 +1,9 @@
-"""One call of one foreign function: questions in the form of the Berkeley Function-Calling Leaderboard (``simple``).
+"""One call of one foreign function: questions in the form of the Berkeley Function-Calling Leaderboard.
 
 A file holds a JSON object a line (``id``, ``question``, ``function``), a file of the same name under
 ``possible_answer`` the accepted values of every argument (``id``, ``ground_truth``); an accepted ``""`` says that the
-argument may be left out (Patil et al., ICML 2025; data: package bfcl-eval, Apache 2.0).
+argument may be left out (Patil et al., ICML 2025; data: package bfcl-eval, Apache 2.0). A file with ``irrelevance`` in
+its name has no answers: its functions do not help, and the right thing is not to call.
 
 The comparison is exact. The leaderboard's own lower-cases strings and drops blanks and ``,./-_*^``, by which
 ``src/a.py`` equals ``srcapy``: figures from here are therefore stricter than those that it publishes.
@@ -38,14 +39,16 @@ class FunctionCallsError(ValueError):
 
 @dataclass(frozen=True)
 class CallQuestion:
-    """`parameters` is the function's JSON schema, `accepted` the values that each argument may have."""
+    """`parameters` is the function's JSON schema, `accepted` the values that each argument may have; None: no call is
+    right.
+    """
 
     id: str
     prompt: str
     name: str
     description: str
     parameters: Mapping[str, Any]
-    accepted: Mapping[str, Sequence[Any]]
+    accepted: Mapping[str, Sequence[Any]] | None
 
     @property
     def wire_name(self) -> str:
@@ -72,12 +75,13 @@ class CallReply:
 
 def read_questions(path: Path, limit: int | None = None) -> list[CallQuestion]:
     """The questions of a file in its order, the first `limit` of them. Raises FunctionCallsError."""
+    callable_ones = "irrelevance" not in path.name
     answers_path = path.parent / "possible_answer" / path.name
-    answers = {row.get("id"): row for _, row in _rows(answers_path)}
+    answers = {row.get("id"): row for _, row in _rows(answers_path)} if callable_ones else {}
     found = []
     for place, row in _rows(path)[:limit]:
         answer = answers.get(row.get("id"))
-        if answer is None:
+        if answer is None and callable_ones:
             raise FunctionCallsError(f"{answers_path} has no answer for {row.get('id')!r} of {place}")
         found.append(_question(row, answer, place))
     if not found:
@@ -98,16 +102,24 @@ def stages_passed(question: CallQuestion, reply: CallReply) -> int:
     fits = all(name in known and _fits(value, known[name]) for name, value in arguments.items())
     if not fits or not set(required) <= set(arguments):
         return 3
-    return 5 if _accepted(arguments, question.accepted) else 4
+    return 5 if question.accepted is not None and _accepted(arguments, question.accepted) else 4
 
 
 def call_figures(questions: Sequence[CallQuestion], replies: Sequence[CallReply]) -> dict[str, Any]:
-    """Each stage's rate over all questions, and how many were too long for the model."""
-    passed = [stages_passed(question, reply) for question, reply in zip(questions, replies, strict=True)]
+    """Each stage's rate over the questions that a call answers, the rate of calls over the others, and how many of all
+    were too long for the model.
+    """
+    pairs = list(zip(questions, replies, strict=True))
+    passed = [stages_passed(question, reply) for question, reply in pairs if question.accepted is not None]
+    needless = [reply.calls > 0 for question, reply in pairs if question.accepted is None]
     stages = {
         stage: Rate(sum(each > place for each in passed), len(passed)).to_json() for place, stage in enumerate(STAGES)
     }
-    return {"stages": stages, "overruns": sum(reply.overrun for reply in replies)}
+    return {
+        "stages": stages,
+        "called_needlessly": Rate(sum(needless), len(needless)).to_json(),
+        "overruns": sum(reply.overrun for reply in replies),
+    }
 
 
 def typed(question: CallQuestion, arguments: Mapping[str, str]) -> dict[str, Any]:
@@ -155,13 +167,15 @@ def _equal(value: Any, option: Any) -> bool:
     return value == option and isinstance(value, bool) == isinstance(option, bool)
 
 
-def _question(row: Mapping[str, Any], answer: Mapping[str, Any], place: str) -> CallQuestion:
+def _question(row: Mapping[str, Any], answer: Mapping[str, Any] | None, place: str) -> CallQuestion:
     try:
         ((message,),) = row["question"]
         (function,) = row["function"]
-        ((name, accepted),) = answer["ground_truth"][0].items()
-        if name != function["name"]:
-            raise FunctionCallsError(f"{place}: the answer calls {name!r}, the function is {function['name']!r}")
+        name, accepted = function["name"], None
+        if answer is not None:
+            ((called, accepted),) = answer["ground_truth"][0].items()
+            if called != name:
+                raise FunctionCallsError(f"{place}: the answer calls {called!r}, the function is {name!r}")
         schema = _json_schema(function["parameters"])
         return CallQuestion(row["id"], message["content"], name, function["description"], schema, accepted)
     except (KeyError, IndexError, TypeError, AttributeError) as error:

@@ -171,6 +171,17 @@ def test_each_stage_counts_those_who_passed_it(question: CallQuestion) -> None:
     assert found["overruns"] == 1
 
 
+def test_where_no_call_is_right_the_calls_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "BFCL_v4_irrelevance.json"
+    path.write_text("\n".join(json.dumps(row(number)) for number in range(3)) + "\n")
+    questions = read_questions(path)
+    assert [each.accepted for each in questions] == [None] * 3
+    found = call_figures(questions, [CallReply(), CallReply(1, "files_find", RIGHT), CallReply(1)])
+    assert (found["called_needlessly"]["hits"], found["called_needlessly"]["n"]) == (2, 3)
+    assert found["stages"]["right_arguments"]["n"] == 0
+    assert stages_passed(questions[0], CallReply(1, "files_find", RIGHT)) == 4
+
+
 def test_text_becomes_the_value_that_the_schema_asks_for(question: CallQuestion) -> None:
     given = {"path": "12", "depth": "2", "tags": '["x", "y"]', "deep": "true", "scale": "much", "none": "1"}
     assert typed(question, given) == {
