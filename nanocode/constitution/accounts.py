@@ -20,7 +20,6 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from nanocode.constitution.append_file import AppendFile, LedgerError
 from nanocode.constitution.faults import EndpointError, usage_of
@@ -103,9 +102,7 @@ class Accounts:
     def __enter__(self) -> Accounts:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from nanocode.constitution.answer_table import Answer, AnswerTable, answer_of
 from nanocode.constitution.append_file import LedgerError, Place, read_record, whole_records
@@ -41,9 +40,7 @@ class EarlierAnswers:
     def __enter__(self) -> EarlierAnswers:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def __len__(self) -> int:

@@ -6,7 +6,6 @@ import json
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -30,9 +29,7 @@ class GrowingArray:
     def __enter__(self) -> GrowingArray:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def append(self, values: np.ndarray) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
 from typing import Generic, TypeVar
 
 Value = TypeVar("Value")
@@ -32,9 +31,7 @@ class Prefetch(Generic[Value]):
     def __enter__(self) -> Prefetch[Value]:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __call__(self, step: int) -> Value:

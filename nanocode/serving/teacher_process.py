@@ -14,7 +14,6 @@ import urllib.error
 import urllib.request
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import uvicorn
@@ -87,9 +86,7 @@ class TeacherServer:
             raise
         return f"{address}/v1"
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop()
 
     def _spawn(self, descriptor: int) -> subprocess.Popen[bytes]:
