@@ -30,8 +30,16 @@ class Asker:
             self.screen.running(call)
         return answer
 
+    def _reason(self, call: ToolCall) -> str:
+        """Why a command is asked for in a mode that does not ask, or that a rule may forbid it; else nothing."""
+        policy = self.screen.toolbox.policy
+        rule = policy.decide(call).rule if call.name == "Bash" else ""
+        return rule if rule != f"mode {policy.mode}" else ""
+
     def _answer(self, call: ToolCall) -> str:
         what = "this command" if call.name == "Bash" else call.name
+        if reason := self._reason(call):
+            self.screen.line(reason, "yellow")
         try:
             while True:
                 choices = "y/N/always/show" if self.screen.left_out else "y/N/always"

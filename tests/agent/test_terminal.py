@@ -11,7 +11,8 @@ from rich.console import Console
 
 from nanocode.agent.context import ContextWindow
 from nanocode.agent.files import ToolError
-from nanocode.agent.policy import Policy
+from nanocode.agent.policy import MODES, Policy
+from nanocode.agent.rules import Rules
 from nanocode.agent.session import Session
 from nanocode.agent.terminal import Terminal
 from nanocode.agent.terminal_asking import Asker
@@ -159,6 +160,17 @@ def test_ctrl_c_at_a_question_is_a_no_that_ends_the_turn(dialogue: Dialogue) -> 
     assert "error: the user said no" in text and "stopped;" in text and "editor:" not in text
     assert (toolbox.workspace / "a.py").read_text() == "x = 1\n"
     assert "editor: edited a.py" in converse(dialogue, "change it"), "the next turn asks again"
+
+
+def test_a_command_that_is_asked_for_in_a_mode_that_does_not_ask_is_told_why(dialogue: Dialogue) -> None:
+    dialogue.asker.ask = reader("n", "n")
+    toolbox = dialogue.screen.toolbox
+    toolbox.policy = Policy("auto", dialogue.asker, Rules(deny_commands=("git push*",)))
+    for mode in MODES[1:]:
+        toolbox.policy = replace(toolbox.policy, mode=mode)
+        assert not toolbox.execute(ToolCall("Bash", {"command": "git $X"})).ok
+    told = converse(dialogue)
+    assert told.count("not certain: 'git push*' may fit") == 1, "where the mode asks anyway, that is reason enough"
 
 
 def test_clear_also_forgets_what_was_allowed_always(dialogue: Dialogue) -> None:
