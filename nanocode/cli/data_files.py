@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nanocode.conversation import ConversationError, Message, from_json
+from nanocode.constitution.wire import is_text
+from nanocode.conversation import Message, from_json
 
 NAMES = ("conversations.jsonl", "pairs.jsonl")
 REPORT = "report.json"
@@ -31,17 +32,28 @@ def find_file(path: Path) -> Path:
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """One row after another. Raises DataFileError for a line that is no row."""
-    with path.open(encoding="utf-8", newline="\n") as lines:
+    with path.open(encoding="utf-8-sig", newline="\n") as lines:
         try:
             for number, line in enumerate(lines, 1):
-                row = json.loads(line)
-                if not isinstance(row, dict) or not sides_of(row):
-                    raise DataFileError(f"{path} line {number} has neither messages nor chosen and rejected")
-                yield row
+                yield _row(line, f"{path} line {number}")
         except UnicodeDecodeError as error:
             raise DataFileError(f"{path} is not UTF-8: {error}") from None
-        except json.JSONDecodeError as error:
-            raise DataFileError(f"{path} line {number} is not JSON: {error}") from None
+
+
+def _row(line: str, where: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataFileError(f"{where} is not JSON: {error}") from None
+    if not isinstance(row, dict) or not sides_of(row):
+        raise DataFileError(f"{where} has neither messages nor chosen and rejected")
+    provenance = row.get("provenance") or {}
+    critiques = provenance.get("critiques") or [] if isinstance(provenance, dict) else None
+    if not isinstance(critiques, list) or not all(isinstance(each, dict) for each in critiques):
+        raise DataFileError(f"{where}: provenance must be an object, and its critiques a list of them")
+    if not is_text(json.dumps(row, ensure_ascii=False)):
+        raise DataFileError(f"{where} holds half of a surrogate pair, which is no text")
+    return row
 
 
 def sides_of(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,7 +68,7 @@ def conversation_of(row: Mapping[str, Any], messages: Any) -> list[Message]:
     """The messages. Raises DataFileError, naming the row."""
     try:
         return from_json(messages)
-    except ConversationError as error:
+    except ValueError as error:  # a ConversationError, or a role that there is not
         raise DataFileError(f"row {row.get('id')}: {error}") from None
 
 

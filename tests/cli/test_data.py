@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from nanocode.cli import data
 from nanocode.cli.context import Settings
-from nanocode.cli.data_files import DataFileError
+from nanocode.cli.data_files import DataFileError, read_rows
 from nanocode.cli.data_spans import bytes_tokenizer, shown
 from nanocode.conversation import Message, ToolCall, render, to_json
 
@@ -178,3 +178,35 @@ def test_a_place_without_one_file_says_so(tmp_path: Path) -> None:
         run("show", tmp_path)
     with pytest.raises(DataFileError, match="there is no file"):
         run("stats", tmp_path / "none.jsonl")
+
+
+HELLO = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+
+
+@pytest.mark.parametrize("command", ["show", "stats"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[" * 100_000,
+        '{"messages": ' + "9" * 5_000 + "}",
+        json.dumps({"messages": [{"role": "king", "content": "x"}]}),
+        json.dumps({"messages": [5]}),
+        json.dumps({"messages": [{"role": "user", "content": "\ud800"}, HELLO[1]]}),
+        json.dumps({"messages": HELLO, "provenance": [1]}),
+        json.dumps({"messages": HELLO, "provenance": {"critiques": 5}}),
+        json.dumps({"messages": HELLO, "provenance": {"critiques": [5]}}),
+    ],
+    ids=["deep", "long number", "role", "no message", "surrogate", "provenance", "critiques", "critique"],
+)
+def test_a_row_of_any_odd_shape_is_explained_and_no_bug_of_ours(line: str, command: str, tmp_path: Path) -> None:
+    path = tmp_path / "conversations.jsonl"
+    path.write_text(line + "\n", encoding="utf-8")
+    with pytest.raises(DataFileError) as error:
+        run(command, path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_mark_before_the_first_row_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "conversations.jsonl"
+    path.write_text("\ufeff" + json.dumps({"messages": HELLO}) + "\n", encoding="utf-8")
+    assert len(list(read_rows(path))) == 1
