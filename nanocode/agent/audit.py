@@ -4,9 +4,10 @@ One session, one file of JSON lines. Each line holds its number and the SHA-256 
 beside the log (``NAME.head``) holds how many lines there are and the hash of the last one. So `verify` can name the
 first line that was altered, deleted, inserted or moved, and tell a tail that was cut off from a line that a crash tore:
 a crash leaves the log ahead of its head file or with half a line, never behind. A line is on disk before `append`
-returns, hence a call's intent before its effect; only lines of calls that change nothing are not waited for, and until
-the next that is, or `close`, the head file does not vouch for them. Whoever can write both files can write a history of
-his own that verifies; the log must lie where the agent cannot reach it, and `refuse_workspace` sees to that.
+returns, hence a call's intent before its effect; only lines that undo can do without (of calls that change nothing, and
+of an edit's end) are not waited for, and until the next that is, or `close`, the head file does not vouch for them.
+Whoever can write both files can write a history of his own that verifies; the log must lie where the agent cannot reach
+it, and `refuse_workspace` sees to that.
 
 Lines are readable by their owner alone. Arguments are redacted (`nanocode.agent.redaction`) and long ones shortened.
 """
