@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from nanocode.cli.context import project_root
 from nanocode.constitution.soul import Soul
 from nanocode.serving import smollm
 from nanocode.serving import teacher as rules
@@ -37,7 +38,10 @@ def teacher(
         str, typer.Option(help="Address to listen on; anything but loopback is open to others.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0 takes a free one.")] = DEFAULT_PORT,
-    soul: Annotated[Path, typer.Option(help="The constitution that the critic judges by.")] = Path("configs/SOUL.md"),
+    soul: Annotated[
+        Path | None,
+        typer.Option(help="The constitution that the critic judges by.", show_default="the project's configs/SOUL.md"),
+    ] = None,
     fault_rate: Annotated[
         float, typer.Option(min=0, max=1, help="Share of attempts that meet a fault.", rich_help_panel=_LIMITS)
     ] = 0.0,
@@ -86,7 +90,7 @@ def teacher(
         requests_per_second=requests_per_second,
         tokens_per_second=tokens_per_second,
     )
-    app, shown = _application(model, soul)
+    app, shown = _application(model, soul or project_root() / "configs" / "SOUL.md")
     server = make_server(app, None if behaviour == Behaviour() else behaviour)
     with socket.create_server((host, port)) as listener:
         shown_host, shown_port = listener.getsockname()[:2]
