@@ -37,6 +37,7 @@ def test_models_have_the_documented_shape(finished):
         assert 0 < metrics[model]["bpb_text"] < 20
         assert 0 <= metrics[model]["task_success"] <= 1
     assert 0 <= metrics["preference_accuracy"] <= 1
+    assert {name: pair["n"] for name, pair in metrics["retention"].items()} == {"greedy": 4, "sampled": 4}
     assert metrics["wall_seconds"] > 1
     assert metrics["peak_rss_bytes"] > 100_000_000
 

@@ -120,6 +120,13 @@ def test_a_test_that_was_edited_deleted_or_shadowed_counts_as_it_was(tmp_path: P
         assert faults(task, tmp_path / f"{place}-fixed", {**files, **fix(task)}) == [], files
 
 
+def test_code_that_never_ends_has_not_passed(tmp_path: Path) -> None:
+    task = TASKS[0]
+    prepare(task, tmp_path)
+    (tmp_path / changed(task)).write_text("while True:\n    pass\n")
+    assert failing_tests(task, tmp_path, Direct(), Limits(wall_seconds=1.0)) == ["the tests did not run to their end"]
+
+
 @pytest.mark.parametrize("ending", ["import os\nos._exit(0)\n", "raise SystemExit(0)\n", 'print("0 passed")\nquit()\n'])
 def test_code_that_ends_the_run_has_not_passed(tmp_path: Path, ending: str) -> None:
     task = TASKS[0]
