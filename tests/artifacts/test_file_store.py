@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import pytest
 from artifacts import file_store
 from artifacts.file_store import FileStore
 from artifacts.store import MissingObject, StoreError, WrongStore, open_store
+from tests.racing import race
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -69,19 +69,7 @@ def test_unsafe_names_are_refused(store, name):
 def test_of_sixteen_racers_exactly_one_creates_and_its_bytes_stay(store):
     for attempt in range(20):
         name = f"keys/{attempt}"
-        barrier = threading.Barrier(16)
-        won: list[int] = []
-
-        def race(number: int, name: str = name, barrier: threading.Barrier = barrier, won: list[int] = won) -> None:
-            barrier.wait()
-            if store.put_if_absent(name, str(number).encode() * 1000):
-                won.append(number)
-
-        threads = [threading.Thread(target=race, args=(number,)) for number in range(16)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        won = race(range(16), lambda number, name=name: store.put_if_absent(name, str(number).encode() * 1000))
         assert len(won) == 1
         assert store.read(name) == str(won[0]).encode() * 1000
     assert leftovers(store) == []
@@ -172,21 +160,9 @@ def test_of_eight_who_replace_what_they_read_exactly_one_does(store):
     store.put_bytes("lease", b"start")
     for attempt in range(20):
         _, tag = store.read_tagged("lease")
-        barrier = threading.Barrier(8)
-        won: list[bytes] = []
-
-        def race(mine: bytes, tag: str = tag, barrier: threading.Barrier = barrier, won: list[bytes] = won) -> None:
-            barrier.wait()
-            if store.put_if_tag("lease", mine, tag):
-                won.append(mine)
-
-        threads = [threading.Thread(target=race, args=(f"{attempt}-{number}".encode(),)) for number in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(won) == 1
-        assert store.read_tagged("lease")[0] == won[0]
+        ideas = [f"{attempt}-{number}".encode() for number in range(8)]
+        won = race(ideas, lambda mine, tag=tag: store.put_if_tag("lease", mine, tag))
+        assert won == [store.read("lease")]
     assert leftovers(store) == []
 
 

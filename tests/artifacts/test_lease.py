@@ -22,6 +22,7 @@ from artifacts.checkpoints import CheckpointStore
 from artifacts.lease import Holding, Lease, LeaseLost, Terms, hold, lease_name, release_all
 from artifacts.owners import Owner, describe, is_dead, this_process
 from artifacts.store import ObjectStore, StoreError, open_store
+from tests.racing import race
 
 PROJECT = Path(__file__).resolve().parents[2]
 KEY = "k" * 64
@@ -143,18 +144,8 @@ def test_of_many_racers_for_an_expired_lease_one_wins(world: World) -> None:
     with world.hold("dead"):
         leases = [Lease(world.store, KEY, world.terms(f"r{n}")) for n in range(8)]
         data, tag = world.store.read_tagged(lease_name(KEY))
-        seen, won, start = Holding.from_json(data, "lease"), [], threading.Barrier(8)
-
-        def race(lease: Lease) -> None:
-            start.wait()
-            if lease.try_to_take(seen, tag):
-                won.append(lease)
-
-        threads = [threading.Thread(target=race, args=(lease,)) for lease in leases]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
+        seen = Holding.from_json(data, "lease")
+        won = race(leases, lambda lease: lease.try_to_take(seen, tag))
         assert [lease.generation for lease in won] == [2]
         won[0].release()
 

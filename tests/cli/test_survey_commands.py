@@ -15,30 +15,15 @@ from nanocode import cli
 from nanocode.cli.run import flow_command
 from nanocode.cli.surveying import amount, describe, environment_lines
 from steps.pipeline.outlook import Expected, Outlook
+from tests.show_config import show_config
 
-CONFIG = """
-name = "show"
-[[data.sources]]
-name = "prose"
-kind = "files"
-register_as = "text"
-licence = "MIT"
-glob = "{folder}/*.txt"
-[model]
-depth = 1
-[constitution]
-sft_tasks = 24
-preference_tasks = 48
-"""
 KEY = Key("k" * 64, "a" * 64, {})
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    (tmp_path / "text").mkdir()
-    (tmp_path / "text" / "a.txt").write_text("prose\n")
     path = tmp_path / "show.toml"
-    path.write_text(CONFIG.format(folder=tmp_path / "text"))
+    path.write_text(show_config(tmp_path))
     return path
 
 

@@ -17,6 +17,7 @@ from nanocode.inference.sampling import Sampling
 from nanocode.serving.gate import Access
 from nanocode.serving.scheduler import Closed, QueueFull, Scheduler, Ticket, Work
 from nanocode.serving.server import ChatServer, Served
+from nanocode.tokenizer import Tokenizer
 
 GREEDY = Sampling()
 WARM = Sampling(temperature=1.0)
@@ -41,6 +42,20 @@ class Held:
         self.permits.acquire()
         self.log.append([each.prompt[0] for each in work])
         return [[Sampled(9)] * each.max_new_tokens for each in work]
+
+
+BODY = {"model": MODEL, "messages": [{"role": "user", "content": "x"}]}
+
+
+def held_up(tokenizer: Tokenizer) -> tuple[Scripted, threading.Event]:
+    """A model that says nothing before the event is set."""
+    going = threading.Event()
+
+    def reply(conversation: object) -> Message:
+        going.wait(10)
+        return Message("assistant", "ok")
+
+    return Scripted(tokenizer, reply), going
 
 
 @pytest.fixture
@@ -159,19 +174,12 @@ def test_an_end_is_told_to_those_who_wait(scheduler, held):
 
 
 def test_a_full_queue_is_a_429_with_a_time_to_come_back(tokenizer):
-    going = threading.Event()
-
-    def slow(conversation):
-        going.wait(10)
-        return Message("assistant", "ok")
-
-    scripted = Scripted(tokenizer, slow)
-    body = {"model": MODEL, "messages": [{"role": "user", "content": "x"}]}
+    scripted, going = held_up(tokenizer)
     with listening(make_app(scripted, max_waiting=1)) as address:
         replies: list[httpx.Response] = []
 
         def ask() -> None:
-            replies.append(httpx.post(f"{address}/v1/chat/completions", json=body, timeout=20))
+            replies.append(httpx.post(f"{address}/v1/chat/completions", json=BODY, timeout=20))
 
         asking = [threading.Thread(target=ask) for _ in range(2)]
         asking[0].start()
@@ -206,24 +214,17 @@ def test_a_client_that_leaves_in_the_middle_frees_its_seat(tokenizer):
 
 
 def test_a_client_that_leaves_while_it_waits_leaves_the_queue(tokenizer):
-    going = threading.Event()
-
-    def slow(conversation):
-        going.wait(10)
-        return Message("assistant", "ok")
-
-    scripted = Scripted(tokenizer, slow)
-    body = {"model": MODEL, "messages": [{"role": "user", "content": "x"}]}
+    scripted, going = held_up(tokenizer)
     with listening(make_app(scripted, max_waiting=1)) as address:
         url = f"{address}/v1/chat/completions"
-        first = threading.Thread(target=lambda: httpx.post(url, json=body, timeout=20))
+        first = threading.Thread(target=lambda: httpx.post(url, json=BODY, timeout=20))
         first.start()
         wait_until(lambda: len(scripted.batches) == 1)
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(url, json=body, timeout=0.3)
+            httpx.post(url, json=BODY, timeout=0.3)
         wait_until(lambda: httpx.get(f"{address}/healthz").json()["waiting"] == 0)
         going.set()
-        assert httpx.post(url, json=body).json()["choices"][0]["message"]["content"] == "ok"
+        assert httpx.post(url, json=BODY).json()["choices"][0]["message"]["content"] == "ok"
         first.join(10)
         assert [len(batch) for batch in scripted.batches] == [1, 1]
 

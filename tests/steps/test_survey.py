@@ -22,26 +22,11 @@ from steps.pipeline import Run, check_reuse, read_names
 from steps.pipeline.outlook import Outlook, of_stage
 from steps.pipeline.reuse import stages_of
 from steps.pipeline.survey import Survey, survey, walk
+from tests.show_config import show_config
 
 ROOT = Path(__file__).parents[2]
 INFO = RunInfo("Test", "1", "tester")
-CONFIG = """
-name = "show"
-[[data.sources]]
-name = "prose"
-kind = "files"
-register_as = "text"
-licence = "MIT"
-glob = "{folder}/*.txt"
-[model]
-depth = 1
-[constitution]
-sft_tasks = 24
-preference_tasks = 48
-rollout_shards = 2
-[dpo]
-steps = 10
-"""
+MORE = "rollout_shards = 2\n[dpo]\nsteps = 10\n"
 
 
 class Pretender(Run):
@@ -62,9 +47,7 @@ class Pretender(Run):
 @pytest.fixture
 def show(tmp_path: Path) -> Callable[..., Any]:
     """`show(Pretender or Survey, *overrides, **fields)`: a run of the config over the test's store."""
-    (tmp_path / "text").mkdir()
-    (tmp_path / "text" / "a.txt").write_text("some prose\n")
-    text = CONFIG.format(folder=tmp_path / "text")
+    text = show_config(tmp_path, MORE)
 
     def make(kind: type[Run], *overrides: str, **fields: Any) -> Any:
         repository = Repository(open_store(f"file:{tmp_path}/store"))

@@ -5,11 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-import threading
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,20 +17,9 @@ from artifacts.gcs_store import GcsStore
 from artifacts.records import ArtifactError
 from artifacts.repository import append, blob_name, fetch_files, numbered, put_files
 from artifacts.store import MissingObject, ObjectStore, StoreError, WrongStore, open_store
+from tests.racing import race
 
 BIG_BYTES = (18 << 20) + 1  # more than two parts
-
-
-def together(number: int, action: Callable[[int], bool]) -> list[int]:
-    """Run `action(i)` in as many threads at one moment; those whose answer was True."""
-    barrier = threading.Barrier(number)
-
-    def run(index: int) -> bool:
-        barrier.wait()
-        return action(index)
-
-    with ThreadPoolExecutor(number) as pool:
-        return [index for index, won in enumerate(pool.map(run, range(number))) if won]
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +121,7 @@ def test_a_missing_object_says_so(store: ObjectStore, tmp_path: Path) -> None:
 def test_of_sixteen_who_create_exactly_one_does(store: ObjectStore) -> None:
     for attempt in range(1 if store.url.startswith("s3:") else 3):  # SeaweedFS takes seconds over some races
         name = f"keys/{attempt}"
-        won = together(16, lambda index, name=name: store.put_if_absent(name, str(index).encode()))
+        won = race(range(16), lambda index, name=name: store.put_if_absent(name, str(index).encode()))
         assert len(won) == 1
         assert store.read(name) == str(won[0]).encode()
 
@@ -143,11 +130,9 @@ def test_of_eight_who_replace_what_they_read_exactly_one_does(store: ObjectStore
     store.put_bytes("lease", b"start")
     for attempt in range(1 if store.url.startswith("s3:") else 3):
         _, tag = store.read_tagged("lease")
-        won = together(
-            8, lambda index, tag=tag, attempt=attempt: store.put_if_tag("lease", b"%d by %d" % (attempt, index), tag)
-        )
-        assert len(won) == 1
-        assert store.read("lease") == b"%d by %d" % (attempt, won[0])
+        ideas = [b"%d by %d" % (attempt, index) for index in range(8)]
+        won = race(ideas, lambda mine, tag=tag: store.put_if_tag("lease", mine, tag))
+        assert won == [store.read("lease")]
 
 
 def test_nothing_is_replaced_that_changed_or_is_gone(store: ObjectStore) -> None:
@@ -171,7 +156,7 @@ def test_the_time_of_a_write_is_known(store: ObjectStore) -> None:
 
 def test_concurrent_writers_of_one_object_leave_one_of_their_versions_whole(store: ObjectStore, tmp_path: Path) -> None:
     versions = [bytes([65 + number]) * 300_000 for number in range(8)]
-    together(8, lambda index: bool(store.put_bytes("same", versions[index])))
+    race(range(8), lambda index: bool(store.put_bytes("same", versions[index])))
     assert store.read("same") in versions
     store.fetch("same", tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() in versions
@@ -213,7 +198,7 @@ def test_a_store_that_became_newer_after_it_was_opened_is_not_written_to(url: st
 
 
 def test_numbers_are_given_once_whoever_races(store: ObjectStore) -> None:
-    together(6, lambda index: bool(append(store, "provenance/", str(index).encode())))
+    race(range(6), lambda index: bool(append(store, "provenance/", str(index).encode())))
     found = numbered(store, "provenance/")
     assert list(found) == list(range(1, 7))
     assert sorted(store.read(each) for each in found.values()) == [str(index).encode() for index in range(6)]

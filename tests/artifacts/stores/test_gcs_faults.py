@@ -19,6 +19,7 @@ from artifacts.store import StoreError
 from artifacts.transfer import Transfers
 from tests.faulty_proxy import Proxy, faulty_proxy, some_slow
 from tests.servers import Server
+from tests.store_requests import every_request
 
 FAULTS = ("500", "502", "503", "reset", "lost answer", "500 after", "reset in body")
 FAST = ("503", "lost answer", "reset in body")
@@ -54,21 +55,7 @@ def test_whatever_happens_once_to_every_request_comes_out_right(
     big = tmp_path / "big"
     big.write_bytes(random.Random(4).randbytes(2 * PART_BYTES + 5))
     proxy.plan = lambda call: fault if call.attempt == 1 else None
-    store.put_bytes("small", b"some bytes")
-    assert store.read("small") == b"some bytes"
-    assert store.put_if_absent("once", b"mine") is True
-    assert store.put_if_absent("once", b"other") is False
-    data, tag = store.read_tagged("once")
-    assert data == b"mine"
-    assert store.put_if_tag("once", b"mine again", tag) is True
-    assert store.put_if_tag("once", b"too late", tag) is False
-    assert store.read("once") == b"mine again"
-    assert list(store.list("")) == ["first", "once", "small"]
-    store.put_file("big", big)
-    store.fetch("big", tmp_path / "copy")
-    assert (tmp_path / "copy").read_bytes() == big.read_bytes() == b"".join(store.stream("big"))
-    store.delete("big")
-    assert store.size("big") is None
+    every_request(store, big, tmp_path / "copy")
     assert proxy.done[fault] >= 8
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
 
 import pytest
 
 from artifacts.lease import Holding, Lease, LeaseLost, Terms, hold, lease_name
 from artifacts.store import ObjectStore
+from tests.racing import race
 
 KEY = "k" * 64
 
@@ -33,20 +33,7 @@ def test_of_many_racers_one_holds_it_and_the_one_before_can_write_no_more(store:
         data, tag = store.read_tagged(lease_name(KEY))
         seen = Holding.from_json(data, "lease")
     racers = [Lease(store, KEY, Terms(owner=f"racer {number}")) for number in range(8)]
-    won: list[Lease] = []
-    start = threading.Barrier(len(racers))
-
-    def race(lease: Lease) -> None:
-        start.wait()
-        if lease.try_to_take(seen, tag):
-            won.append(lease)
-
-    threads = [threading.Thread(target=race, args=(lease,)) for lease in racers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    (holder,) = won
+    (holder,) = race(racers, lambda lease: lease.try_to_take(seen, tag))
     holder.check()
     if expired:
         with pytest.raises(LeaseLost, match=r"racer \d took it over"):

@@ -18,6 +18,7 @@ from artifacts.store import MARKER, StoreError, open_store
 from artifacts.transfer import Transfers
 from tests.faulty_proxy import FAULTS, Call, Proxy, faulty_proxy, some_slow
 from tests.servers import Server
+from tests.store_requests import every_request
 
 PART_BYTES = 5 << 20  # the least that S3 takes
 ATTEMPTS = 4
@@ -80,22 +81,7 @@ def test_whatever_happens_once_to_every_request_comes_out_right(
         proxy.plan = lambda call: (
             fault if call.attempt == 1 and call.method == "GET" and "big" not in call.path else None
         )
-    store.put_bytes("small", b"some bytes")
-    assert store.read("small") == b"some bytes"
-    assert store.put_if_absent("once", b"mine") is True
-    assert store.put_if_absent("once", b"other") is False
-    data, tag = store.read_tagged("once")
-    assert data == b"mine"
-    assert store.put_if_tag("once", b"mine again", tag) is True
-    assert store.put_if_tag("once", b"too late", tag) is False
-    assert store.read("once") == b"mine again"
-    assert store.size("small") == 10
-    assert list(store.list("")) == ["first", "once", "small"]
-    store.put_file("big", big)
-    store.fetch("big", tmp_path / "copy")
-    assert (tmp_path / "copy").read_bytes() == big.read_bytes() == b"".join(store.stream("big"))
-    store.delete("big")
-    assert list(store.list("b")) == []
+    every_request(store, big, tmp_path / "copy")
     assert proxy.done[fault] >= (3 if fault == "stall" else 10)
 
 
