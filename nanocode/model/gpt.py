@@ -18,7 +18,7 @@ from flax import nnx
 
 from nanocode.config import ModelConfig
 from nanocode.model.depth import shape
-from nanocode.model.layers import Block, Smear, linear, norm, rotary_tables
+from nanocode.model.layers import Block, Smear, linear, norm, rotary_tables, uniform
 from nanocode.model.parameters import as_it_is
 from nanocode.model.repeated import repeated
 
@@ -40,9 +40,8 @@ class GPT(nnx.Module):
         self.smear = Smear(rngs) if config.smear else None
         self.blocks = nnx.List([Block(config, self.shape, layer, rngs) for layer in range(config.depth)])
         if config.value_embeddings:
-            bound = (3.0 / self.shape.width) ** 0.5
             tables = (len(self.shape.value_layers), self.shape.vocab, self.shape.kv_width)
-            self.value_embeddings = nnx.Param(nnx.initializers.uniform(2 * bound)(rngs.params(), tables) - bound)
+            self.value_embeddings = uniform(rngs, tables, (3.0 / self.shape.width) ** 0.5)
         if config.layer_scalars:
             depth_share = jnp.linspace(0.0, 1.0, config.depth)
             self.stream_scale = nnx.Param(1.15 - 0.10 * depth_share)

@@ -46,6 +46,11 @@ def linear(x: jax.Array, weight: jax.Array) -> jax.Array:
     return (x.reshape(-1, x.shape[-1]) @ weight.astype(x.dtype)).reshape(*x.shape[:-1], weight.shape[-1])
 
 
+def uniform(rngs: nnx.Rngs, size: tuple[int, ...], bound: float) -> nnx.Param:
+    """A parameter drawn evenly from -`bound` to `bound`."""
+    return nnx.Param(nnx.initializers.uniform(2 * bound)(rngs.params(), size) - bound)
+
+
 class Attention(nnx.Module):
     """Causal self-attention with rotary positions, then QK-norm, then a factor on q and on k."""
 
@@ -53,13 +58,10 @@ class Attention(nnx.Module):
         self.heads, self.kv_heads, self.head_width = shape.heads, shape.kv_heads, shape.head_width
         self.qk_scale, self.norm_epsilon = config.qk_scale, config.norm_epsilon
         self.window, self.backend = shape.windows[layer], config.attention
-        bound = (3.0 / shape.width) ** 0.5
-        uniform = nnx.initializers.uniform(scale=2 * bound)
-
-        def matrix(width: int) -> nnx.Param:
-            return nnx.Param(uniform(rngs.params(), (shape.width, width)) - bound)
-
-        self.query, self.key, self.value = matrix(shape.width), matrix(shape.kv_width), matrix(shape.kv_width)
+        self.query, self.key, self.value = (
+            uniform(rngs, (shape.width, width), (3.0 / shape.width) ** 0.5)
+            for width in (shape.width, shape.kv_width, shape.kv_width)
+        )
         self.output = nnx.Param(jnp.zeros((shape.width, shape.width)))
         if layer in shape.value_layers:
             gate = nnx.initializers.uniform(0.02)(rngs.params(), (GATE_CHANNELS, shape.kv_heads))
@@ -96,9 +98,7 @@ class MLP(nnx.Module):
     """C -> 4C, ReLU squared (So et al., 2021), 4C -> C."""
 
     def __init__(self, config: ModelConfig, shape: Shape, rngs: nnx.Rngs) -> None:
-        bound = config.mlp_init_factor * (3.0 / shape.width) ** 0.5
-        uniform = nnx.initializers.uniform(scale=2 * bound)
-        self.up = nnx.Param(uniform(rngs.params(), (shape.width, shape.mlp_width)) - bound)
+        self.up = uniform(rngs, (shape.width, shape.mlp_width), config.mlp_init_factor * (3.0 / shape.width) ** 0.5)
         self.down = nnx.Param(jnp.zeros((shape.mlp_width, shape.width)))
 
     def __call__(self, x: jax.Array) -> jax.Array:
