@@ -78,7 +78,7 @@ def answer(body: bytes, soul: Soul) -> dict[str, Any]:
     """The completion for a request's raw body. Raises BadRequest."""
     try:
         request = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
     if not isinstance(request, dict):
         raise BadRequest("the body must be a JSON object")
@@ -139,9 +139,11 @@ def _payload(messages: list[Message]) -> Any:
     if len(messages) != 2 or messages[1].role != "user":
         raise BadRequest("a critic or reviser request is a system message and one user message")
     try:
-        return json.loads(messages[1].content)
-    except ValueError as error:
+        payload = json.loads(messages[1].content)
+        json.dumps(payload, ensure_ascii=False).encode()  # half a surrogate pair cannot be answered
+    except (ValueError, RecursionError) as error:
         raise BadRequest(f"the user message must hold JSON: {error}") from None
+    return payload
 
 
 def _conversation(payload: Any) -> list[Message]:

@@ -115,6 +115,7 @@ GENERATE = [system("generator"), user(TASK.prompt)]
     [
         ("{", 400, "not JSON"),
         ("[]", 400, "must be a JSON object"),
+        ("[" * 100_000, 400, "not JSON"),
         ({"messages": GENERATE}, 404, "no model None here"),
         ({"model": "gpt-9", "messages": GENERATE}, 404, "ask for 'nanocode-rules'"),
         ({"model": MODEL}, 400, "no general assistant"),
@@ -129,6 +130,9 @@ GENERATE = [system("generator"), user(TASK.prompt)]
         ({"model": MODEL, "messages": GENERATE[:1]}, 400, "must come from the user or a tool"),
         ({"model": MODEL, "messages": [system("generator"), user("sing!")]}, 400, "no task family asks like this"),
         ({"model": MODEL, "messages": [system("critic"), user("hello")]}, 400, "must hold JSON"),
+        ({"model": MODEL, "messages": [system("critic"), user("[" * 100_000)]}, 400, "must hold JSON"),
+        ({"model": MODEL, "messages": [system("critic"), user(r'["\ud800"]')]}, 400, "must hold JSON"),
+        ({"model": MODEL, "messages": [system("generator"), user("\ud800")]}, 400, "half a surrogate pair"),
         ({"model": MODEL, "messages": [system("critic")]}, 400, "one user message"),
         ({"model": MODEL, "messages": [system("critic"), user("{}")]}, 400, "JSON list"),
         ({"model": MODEL, "messages": [system("critic"), user("[]")]}, 400, "no assistant message"),
