@@ -35,6 +35,10 @@ class ToolError(Exception):
     """A tool cannot do what was asked; the message is what the model reads after ``error: ``."""
 
 
+class Missing(ToolError):
+    """There is no such file, or no folder that it could be in."""
+
+
 class TooManyFiles(Exception):
     """A walk has looked at MAX_LOOKS names without coming to an end."""
 
@@ -95,13 +99,16 @@ class Workspace:
             return read_regular(folder, path.name, path)
 
     def kind(self, path: PurePosixPath) -> int | None:
-        """The file type bits of what the path names itself (links are not followed), None when nothing is there."""
+        """The file type bits of what the path names itself (links are not followed), None when nothing is there.
+
+        Raises ToolError when a parent is there and no folder.
+        """
         if not path.parts:
             return stat.S_IFDIR
         try:
-            with self._folder(path.parts[:-1], path) as folder:
+            with self._folder(path.parts[:-1], path) as folder, explained(path):
                 return stat.S_IFMT(os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode)
-        except FileNotFoundError:
+        except Missing:
             return None
 
     def write(self, path: PurePosixPath, data: bytes, before: FileContent | None) -> None:
@@ -193,7 +200,7 @@ def explained(path: PurePosixPath) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise ToolError(f"file not found: {shown(path)}") from None
+        raise Missing(f"file not found: {shown(path)}") from None
     except OSError as error:
         # O_NOFOLLOW says ELOOP for a link, or ENOTDIR when a folder was wanted.
         if error.errno == errno.ELOOP:

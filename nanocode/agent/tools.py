@@ -240,6 +240,8 @@ class Toolbox:
         encode(command, "command")
         if "\0" in command or not command.strip():
             raise ToolError("command is empty" if "\0" not in command else "command holds a zero byte")
+        if not self._files.root.is_dir():
+            raise ToolError("the workspace is gone")
         limits, writable = self.limits.bash, self.policy.writable
         with self._journal.watched(entry, writable):
             completed = self.sandbox.run(command, self._files.root, limits, writable)

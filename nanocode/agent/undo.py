@@ -202,6 +202,8 @@ def _put_back(files: Workspace, change: FileChange, current: FileContent | None,
 
 
 def _current(files: Workspace, path: str) -> FileContent | None:
-    if files.kind(PurePosixPath(path)) is None:
-        return None
-    return files.read(PurePosixPath(path))
+    """What is there now; below a file, which may have taken a folder's place, there is nothing."""
+    for depth in range(1, len(parts := PurePosixPath(path).parts)):
+        if files.kind(PurePosixPath(*parts[:depth])) == stat.S_IFREG:
+            return None
+    return None if files.kind(PurePosixPath(path)) is None else files.read(PurePosixPath(path))

@@ -215,6 +215,17 @@ def test_a_command_that_floods_has_not_done_what_it_was_asked_for(toolbox: Toolb
     assert not result.ok and result.text.endswith("stopped after 1000 bytes of output")
 
 
+def test_in_a_workspace_that_is_gone_nothing_runs_and_the_sandbox_is_not_blamed(
+    toolbox: Toolbox, tmp_path: Path
+) -> None:
+    away = tmp_path.rename(tmp_path.with_name(f"{tmp_path.name}-away"))
+    try:
+        assert use(toolbox, "Bash", command="ls") == "error: the workspace is gone"
+        assert use(toolbox, "Read", file_path="a.py") == "error: file not found: a.py"
+    finally:
+        away.rename(tmp_path)
+
+
 def test_a_command_that_takes_too_much_in_sum_is_told_which_bound_it_was(toolbox: Toolbox) -> None:
     """Not only that it was killed, which could have been anybody."""
     toolbox.limits = ToolLimits(bash=Limits(total_memory_bytes=1))

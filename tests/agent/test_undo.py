@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -168,6 +169,39 @@ def test_a_file_that_was_made_again_is_not_overwritten(workspace: Path, audit: A
     (workspace / "sub" / "b.py").write_text("somebody's work")
     with pytest.raises(ToolError, match=r"sub/b\.py changed since"):
         toolbox.undo()
+
+
+@pytest.mark.parametrize("instead", ["nothing", "a file", "a folder"])
+def test_a_folder_that_a_command_removed_comes_back(workspace: Path, audit: AuditLog, instead: str) -> None:
+    (workspace / "sub" / "deep").mkdir()
+    (workspace / "sub" / "deep" / "c.py").write_text("z = 3\n")
+
+    def act(root: Path) -> None:
+        shutil.rmtree(root / "sub")
+        if instead == "a file":
+            (root / "sub").write_text("in the way")
+        elif instead == "a folder":
+            (root / "sub").mkdir()
+
+    toolbox = Toolbox(workspace, Policy("auto"), Doing(act), audit=audit)
+    assert toolbox.execute(EDIT).ok and toolbox.execute(COMMAND).ok
+    assert toolbox.undo() is not None and toolbox.undo() == "a.py"
+    assert files_of(workspace) == START | {"sub/deep/c.py": "z = 3\n"}
+
+
+def test_a_folder_that_became_a_link_is_not_gone_through(tmp_path: Path, workspace: Path, audit: AuditLog) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+
+    def act(root: Path) -> None:
+        shutil.rmtree(root / "sub")
+        (root / "sub").symlink_to(outside)
+        (root / "a.py").write_text("gone")
+
+    toolbox = after(workspace, audit, act)
+    with pytest.raises(ToolError, match=r"sub/b\.py"):
+        toolbox.undo()
+    assert list(outside.iterdir()) == [] and (workspace / "a.py").read_text() == "gone"
 
 
 def test_permissions_come_back(workspace: Path, audit: AuditLog) -> None:
