@@ -87,13 +87,16 @@ async def _bound(response: Any) -> None:
 
 
 class Mask:
-    """Takes a secret out of a server's words, where characters may be escaped as in JSON, too."""
+    """Takes a secret, in ASCII, out of a server's words, where characters may be escaped as in JSON, too."""
 
     def __init__(self, secret: str) -> None:
-        self._pattern = re.compile("".join(map(_spelled, secret))) if secret else None
+        self._secret, self._pattern = secret, re.compile("".join(map(_spelled, secret)))
 
     def __call__(self, text: str) -> str:
-        return text if self._pattern is None else self._pattern.sub(MASK, text)
+        if not self._secret:
+            return text
+        is_escaped = r"\u00" in text or r"\/" in text  # the pattern takes a hundred times as long
+        return self._pattern.sub(MASK, text) if is_escaped else text.replace(self._secret, MASK)
 
 
 def _spelled(character: str) -> str:
