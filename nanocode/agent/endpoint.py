@@ -224,13 +224,9 @@ def _message(pieces: _Pieces) -> Message:
     if call is None:
         return CutReply("assistant", pieces.text, why=cut) if cut else Message("assistant", pieces.text)
     try:
-        message = message_from_reply({"content": pieces.text, "tool_calls": [{"function": call}]}, "the reply")
-        json.dumps(to_openai([message])[0], ensure_ascii=False).encode()
+        return message_from_reply({"content": pieces.text, "tool_calls": [{"function": call}]}, "the reply")
     except WireError as error:
         raise _malformed(f"{cut}: {error}" if cut else str(error), pieces.text, call["name"]) from None
-    except UnicodeEncodeError:
-        raise _malformed("the reply: half a character is in the call", pieces.text, "") from None
-    return message
 
 
 def _malformed(fault: str, text: str, name: str = "") -> MalformedReply:

@@ -197,7 +197,7 @@ def test_a_character_that_comes_in_halves_is_whole() -> None:
 def test_half_a_character_in_a_call_is_a_malformed_call() -> None:
     with (
         answering(replies(call_event(0, "Read", '{"file_path": "\\ud83d"}'), END)) as base_url,
-        pytest.raises(MalformedReply, match="half a character"),
+        pytest.raises(MalformedReply, match="half of a surrogate pair"),
     ):
         responder(base_url).respond(HELLO)
 
