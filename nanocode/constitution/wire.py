@@ -91,7 +91,7 @@ def _call(entry: Any, where: str) -> ToolCall:
         raise WireError(f"{where}: a tool call needs function.name and function.arguments ({error!r})") from None
     except RecursionError:
         raise WireError(f"{where}: the arguments of {name} are nested too deeply") from None
-    except json.JSONDecodeError as error:
+    except ValueError as error:  # not JSON, or a number of more digits than Python reads
         raise WireError(f"{where}: the arguments of {name} are not JSON: {error}") from None
     if not isinstance(name, str) or not isinstance(arguments, dict):
         raise WireError(f"{where}: a tool call needs a name and an object of arguments")

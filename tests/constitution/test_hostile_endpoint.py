@@ -121,6 +121,9 @@ NO_MESSAGES = {
     "a number of calls": {"tool_calls": 5},
     "a call that is null": {"tool_calls": [None]},
     "arguments too deep to read": {"tool_calls": [{"function": {"name": "Read", "arguments": "[" * 100_000}}]},
+    "a number too long to read": {
+        "tool_calls": [{"function": {"name": "Read", "arguments": '{"limit": ' + "9" * 5_000 + "}"}}]
+    },
     "a surrogate in an argument": {
         "tool_calls": [{"function": {"name": "Read", "arguments": json.dumps({"file_path": HALF})}}]
     },
