@@ -123,4 +123,4 @@ def _line_of(constant: str, text: str) -> str:
     return line
 
 
-FAMILY = Family("refused", 1.0, PHRASINGS, build, respond)
+FAMILY = Family("refused", 0.7, PHRASINGS, build, respond)
