@@ -24,8 +24,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from nanocode.agent.sandbox import Sandbox
-from nanocode.evaluation.code_execution import Judge, Judgement
-from nanocode.evaluation.human_eval_problems import Problem, read_problems
+from nanocode.evaluation.human_eval.execution import Judge, Judgement
+from nanocode.evaluation.human_eval.problems import Problem, read_problems
 from nanocode.evaluation.intervals import Rate
 
 

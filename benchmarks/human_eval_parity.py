@@ -27,8 +27,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from nanocode.agent.sandbox import Sandbox
-from nanocode.evaluation.code_execution import Judge
-from nanocode.evaluation.human_eval_problems import Problem, read_problems
+from nanocode.evaluation.human_eval.execution import Judge
+from nanocode.evaluation.human_eval.problems import Problem, read_problems
 
 REFERENCE_SECONDS = 30.0
 _OPERATORS: dict[type[ast.operator], type[ast.operator]] = {

@@ -21,8 +21,8 @@ from nanocode.evaluation.agent_tasks import Episode, run_tasks, summarise
 from nanocode.evaluation.bits_per_byte import bits_per_byte
 from nanocode.evaluation.core.scoring import ModelScorer
 from nanocode.evaluation.funnel import funnel, passage
-from nanocode.evaluation.human_eval import Way
-from nanocode.evaluation.human_eval_engine import EngineCompleter
+from nanocode.evaluation.human_eval.engine import EngineCompleter
+from nanocode.evaluation.human_eval.figures import Way
 from nanocode.evaluation.intervals import Rate
 from nanocode.evaluation.references import Reference, references
 from nanocode.inference.engine import Engine

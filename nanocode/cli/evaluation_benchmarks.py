@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nanocode.evaluation.core.bundle import Bundle
     from nanocode.evaluation.function_calls import CallQuestion
     from nanocode.evaluation.function_calls_asking import FunctionCaller
-    from nanocode.evaluation.human_eval import Completer, Problem, Way
+    from nanocode.evaluation.human_eval.figures import Completer, Problem, Way
 
 PANEL = "Downloaded benchmarks"
 
@@ -72,7 +72,7 @@ def benchmarks_asked(asking: Asking, found: Found | None, store: str | None) -> 
             examples = on_record if asking.core_examples is None else asking.core_examples
             asked |= {"bundle": read_bundle(path), "examples": examples}
         if "human-eval" in asking.suites:
-            from nanocode.evaluation.human_eval_problems import read_problems
+            from nanocode.evaluation.human_eval.problems import read_problems
 
             path = asking.human_eval or _recorded(found, store, "human_eval", "--human-eval", Path(folder))
             (file,) = path.iterdir() if path.is_dir() else [path]
@@ -97,7 +97,7 @@ def own_figures(console: Console, loaded: LoadedModel, asked: Benchmarks, seed: 
         with counting(console, loaded.found.label, asked.bundle.items(asked.examples), "items of CORE") as heard:
             figures["core"] = core_figures(scorer, asked.bundle, asked.examples, heard).to_json()
     if asked.problems:
-        from nanocode.evaluation.human_eval_engine import EngineCompleter
+        from nanocode.evaluation.human_eval.engine import EngineCompleter
 
         completer = EngineCompleter(loaded.engine, asked.way or "agent")
         figures |= programs(console, loaded.found.label, completer, asked, seed)
@@ -118,7 +118,7 @@ def function_calls(console: Console, name: str, caller: FunctionCaller, asked: B
 
 def programs(console: Console, name: str, completer: Completer, asked: Benchmarks, seed: int) -> dict[str, Any]:
     """HumanEval of anybody who can be asked for programs."""
-    from nanocode.evaluation.human_eval import human_eval_figures
+    from nanocode.evaluation.human_eval.figures import human_eval_figures
 
     with counting(console, name, len(asked.problems) * asked.samples, "programs") as heard:
         found = human_eval_figures(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nanocode.agent.endpoint import EndpointResponder
     from nanocode.evaluation.contestants import RemoteContestant
     from nanocode.evaluation.function_calls_asking import FunctionCaller
-    from nanocode.evaluation.human_eval import Completer, Way
+    from nanocode.evaluation.human_eval.figures import Completer, Way
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Remote:
 
     def completer(self, way: Way) -> Completer:
         """For programs. Raises BadParameter for a way in which an endpoint cannot be asked."""
-        from nanocode.evaluation.human_eval_endpoint import EndpointCompleter
+        from nanocode.evaluation.human_eval.endpoint import EndpointCompleter
 
         try:
             return EndpointCompleter(self.url, self.model, self.key, way, self.concurrency)

@@ -1,1 +1,1 @@
-"""Bits per byte, CORE, HumanEval, agent tasks, SOUL adherence, preference accuracy, intervals."""
+"""What a model can do: bits per byte, CORE, HumanEval, agent tasks, micro-SWE, BFCL, SOUL adherence, preferences."""

@@ -9,7 +9,7 @@ from nanocode.evaluation.adherence import episode_adherence
 from nanocode.evaluation.agent_tasks import Episode, summarise
 from nanocode.evaluation.contestants import Contestant, Heard, Questions, all_rounds
 from nanocode.evaluation.funnel import funnel
-from nanocode.evaluation.micro_swe_suite import micro_swe_figures
+from nanocode.evaluation.micro_swe.suite import micro_swe_figures
 from nanocode.evaluation.references import Reference, references
 from nanocode.evaluation.repeated import outcomes
 from nanocode.tasks.registry import sample_tasks

@@ -12,7 +12,7 @@ from artifacts.build import Build, Stage
 from nanocode.config import EvaluationConfig
 from nanocode.evaluation.benchmarks import file_sha256
 from nanocode.evaluation.core.bundle import read_bundle
-from nanocode.evaluation.human_eval_problems import read_problems
+from nanocode.evaluation.human_eval.problems import read_problems
 from steps.pipeline.run import Run
 
 

@@ -18,7 +18,7 @@ from nanocode.cli.evaluation_table import Result
 from nanocode.conversation import Message, ToolCall
 from nanocode.evaluation.agreement import compare_figures
 from nanocode.evaluation.intervals import Rate
-from nanocode.evaluation.micro_swe import micro_swe_tasks
+from nanocode.evaluation.micro_swe.generation import micro_swe_tasks
 
 BUGS = {task.prompt: task for task in micro_swe_tasks(3, 0)}
 

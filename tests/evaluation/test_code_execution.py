@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from nanocode.agent.sandbox import Sandbox
-from nanocode.evaluation.code_execution import Case, Judge, JudgeError, Judgement
+from nanocode.evaluation.human_eval.execution import Case, Judge, JudgeError, Judgement
 
 SECRET = "a-secret-that-no-program-could-guess"
 TEST = """

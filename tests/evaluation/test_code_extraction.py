@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanocode.evaluation.code_extraction import (
+from nanocode.evaluation.human_eval.extraction import (
     code_in_reply,
     completed_program,
     cut_completion,

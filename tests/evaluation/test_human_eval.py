@@ -17,11 +17,11 @@ from nanocode.agent.endpoint import EndpointFailure
 from nanocode.agent.sandbox import Sandbox, SandboxUnavailable
 from nanocode.conversation import Message, ToolCall, assistant_ids
 from nanocode.evaluation.benchmarks import BenchmarkError
-from nanocode.evaluation.code_execution import Case, Judge, Judgement
-from nanocode.evaluation.human_eval import Answer, Asked, HumanEval, Way, human_eval_figures
-from nanocode.evaluation.human_eval_endpoint import EndpointCompleter
-from nanocode.evaluation.human_eval_engine import EngineCompleter
-from nanocode.evaluation.human_eval_problems import Problem, read_problems
+from nanocode.evaluation.human_eval.endpoint import EndpointCompleter
+from nanocode.evaluation.human_eval.engine import EngineCompleter
+from nanocode.evaluation.human_eval.execution import Case, Judge, Judgement
+from nanocode.evaluation.human_eval.figures import Answer, Asked, HumanEval, Way, human_eval_figures
+from nanocode.evaluation.human_eval.problems import Problem, read_problems
 from nanocode.tokenizer import Tokenizer
 
 MINI = Path(__file__).with_name("human_eval_mini.jsonl")
@@ -139,7 +139,7 @@ def test_errors_are_told_by_their_type() -> None:
 
 
 def test_what_was_stopped_goes_on_behind_what_it_had_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nanocode.evaluation.human_eval.KEPT_TOGETHER", 2)
+    monkeypatch.setattr("nanocode.evaluation.human_eval.figures.KEPT_TOGETHER", 2)
     asked = {"samples": 5, "temperature": 1.0}
     whole = figured(right, **asked)
     said: list[tuple[str, int]] = []

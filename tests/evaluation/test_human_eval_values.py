@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanocode.evaluation import code_values
-from nanocode.evaluation.code_values import Opaque, ValuesError, decode, encode
+from nanocode.evaluation.human_eval import values
+from nanocode.evaluation.human_eval.values import Opaque, ValuesError, decode, encode
 
 SCALARS = st.one_of(
     st.none(),
@@ -105,7 +105,7 @@ def test_anything_else_equals_nothing(value: Any) -> None:
 
 
 def test_a_list_that_holds_itself_and_one_without_end_are_no_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_values, "MAX_ITEMS", 1_000)
+    monkeypatch.setattr(values, "MAX_ITEMS", 1_000)
     loop: list[Any] = []
     loop.append(loop)
     assert decode(encode(loop)) != loop

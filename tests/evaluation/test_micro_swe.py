@@ -12,10 +12,10 @@ from nanocode.agent.processes import Completed, run_bounded
 from nanocode.agent.sandbox import Limits, Sandbox
 from nanocode.conversation import Message, ToolCall
 from nanocode.evaluation.agent_tasks import work_on
-from nanocode.evaluation.micro_swe import MODULES, micro_swe_tasks
-from nanocode.evaluation.micro_swe_functions import FUNCTIONS
-from nanocode.evaluation.micro_swe_grading import TestsPass, failing_tests, is_test
-from nanocode.evaluation.mutations import KINDS
+from nanocode.evaluation.micro_swe.functions import FUNCTIONS
+from nanocode.evaluation.micro_swe.generation import MODULES, micro_swe_tasks
+from nanocode.evaluation.micro_swe.grading import TestsPass, failing_tests, is_test
+from nanocode.evaluation.micro_swe.mutations import KINDS
 from nanocode.tasks.family import NotRecognised
 from nanocode.tasks.registry import family_of
 from nanocode.tasks.task import Task, TaskError, prepare
@@ -96,7 +96,7 @@ def test_nothing_of_it_occurs_in_the_families_that_models_are_trained_on() -> No
 
 
 def test_more_tasks_than_there_are_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nanocode.evaluation.micro_swe._ATTEMPTS", 1)
+    monkeypatch.setattr("nanocode.evaluation.micro_swe.generation._ATTEMPTS", 1)
     with pytest.raises(TaskError, match="too few different micro-SWE tasks"):
         micro_swe_tasks(50, 0)
 

@@ -7,7 +7,7 @@ import difflib
 
 import pytest
 
-from nanocode.evaluation.mutations import KINDS, mutations
+from nanocode.evaluation.micro_swe.mutations import KINDS, mutations
 
 SOURCE = '''def price(amount, percent=10, name="x", whole=True):
     """The price - with 10 % or more taken off."""

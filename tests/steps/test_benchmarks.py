@@ -19,7 +19,7 @@ from nanocode.config import ConfigError, EvaluationConfig
 from nanocode.evaluation.benchmarks import BenchmarkError
 from nanocode.evaluation.core.prompts import Prompt
 from nanocode.evaluation.core.scoring import Score
-from nanocode.evaluation.human_eval import Answer, Asked, Problem, Way
+from nanocode.evaluation.human_eval.figures import Answer, Asked, Problem, Way
 from nanocode.stopping import Interrupted
 from nanocode.training.stage import Running
 from steps import benchmarks, import_benchmark
@@ -280,7 +280,7 @@ class Writer:
 def test_human_eval_goes_on_behind_the_kept_samples_and_beside_core(
     files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nanocode.evaluation.human_eval.KEPT_TOGETHER", 1)
+    monkeypatch.setattr("nanocode.evaluation.human_eval.figures.KEPT_TOGETHER", 1)
     config = EvaluationConfig(human_eval="problems.jsonl", human_eval_samples=6, human_eval_temperature=1.0)
     problems, shelf, said = tmp_path / "problems", Shelf(), list[str]()
     for folder in ("problems", "core", "whole", "again"):

@@ -10,9 +10,9 @@ from nanocode.agent.policy import Policy
 from nanocode.agent.sandbox import Shell
 from nanocode.agent.session import Outcome, Responder, Session, SessionLimits
 from nanocode.agent.tools import Toolbox
-from nanocode.evaluation.code_extraction import code_in_reply, completed_program, cut_completion, replied_program
-from nanocode.evaluation.human_eval import Answer, Fault
-from nanocode.evaluation.human_eval_problems import Problem
+from nanocode.evaluation.human_eval.extraction import code_in_reply, completed_program, cut_completion, replied_program
+from nanocode.evaluation.human_eval.figures import Answer, Fault
+from nanocode.evaluation.human_eval.problems import Problem
 
 FILE = "solution.py"
 MAX_TURNS = 8

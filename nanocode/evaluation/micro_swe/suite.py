@@ -12,8 +12,8 @@ from nanocode.evaluation.agent_tasks import Episode, summarise
 from nanocode.evaluation.contestants import Contestant, Heard, Questions, all_rounds
 from nanocode.evaluation.funnel import funnel
 from nanocode.evaluation.intervals import Rate
-from nanocode.evaluation.micro_swe import micro_swe_tasks
-from nanocode.evaluation.micro_swe_grading import TestsPass, is_test
+from nanocode.evaluation.micro_swe.generation import micro_swe_tasks
+from nanocode.evaluation.micro_swe.grading import TestsPass, is_test
 from nanocode.evaluation.repeated import outcomes
 
 # A look at the test and at the code, a fix, a run of the test: turns for that, and for one more try.

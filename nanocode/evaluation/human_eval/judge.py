@@ -28,7 +28,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from nanocode.evaluation.code_values import ValuesError, decode, encode
+from nanocode.evaluation.human_eval.values import ValuesError, decode, encode
 
 PR_SET_DUMPABLE = 4
 READ_BYTES = 1 << 16

@@ -3,7 +3,7 @@
 ``completion``: the prompt is continued, as the paper does it; for base models. ``chat``: a message asks for the whole
 function, which is taken from the reply's code. ``agent``: the prompt stands in a file of a workspace and the model
 completes it with its tools; for models that were trained on those. Figures of different ways are different figures, so
-each says which it is. Programs are judged in the sandbox (`nanocode.evaluation.code_execution`).
+each says which it is. Programs are judged in the sandbox (`nanocode.evaluation.human_eval.execution`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args
 
 from nanocode.agent.sandbox import Sandbox
-from nanocode.evaluation.code_execution import Judge, Judgement
-from nanocode.evaluation.human_eval_problems import Problem, read_problems
+from nanocode.evaluation.human_eval.execution import Judge, Judgement
+from nanocode.evaluation.human_eval.problems import Problem, read_problems
 from nanocode.evaluation.pass_at_k import mean_over_problems, pass_at_k, pass_hat_k
 
 __all__ = ["Answer", "Asked", "Completer", "HumanEval", "Problem", "Way", "human_eval_figures", "read_problems"]

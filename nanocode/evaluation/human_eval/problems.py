@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from nanocode.evaluation.benchmarks import BenchmarkError, read_rows
-from nanocode.evaluation.code_execution import Case
-from nanocode.evaluation.code_extraction import preamble
+from nanocode.evaluation.human_eval.execution import Case
+from nanocode.evaluation.human_eval.extraction import preamble
 
 _CURE = "take it from its source again"
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from nanocode.agent.sandbox import Sandbox
 from nanocode.conversation import MalformedReply, Message, assistant_ids, parse_assistant, render_prompt
-from nanocode.evaluation.human_eval import Answer, Asked, Way
-from nanocode.evaluation.human_eval_asking import agent_answer, chat_answer, chat_message, completion_answer
-from nanocode.evaluation.human_eval_problems import Problem
+from nanocode.evaluation.human_eval.asking import agent_answer, chat_answer, chat_message, completion_answer
+from nanocode.evaluation.human_eval.figures import Answer, Asked, Way
+from nanocode.evaluation.human_eval.problems import Problem
 
 if TYPE_CHECKING:
     from nanocode.evaluation.lockstep import Seat

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from string import Template
 from typing import Any
 
-from nanocode.evaluation.micro_swe_functions import FUNCTIONS, Function
-from nanocode.evaluation.mutations import KINDS, Kind, mutations
+from nanocode.evaluation.micro_swe.functions import FUNCTIONS, Function
+from nanocode.evaluation.micro_swe.mutations import KINDS, Kind, mutations
 from nanocode.tasks.task import Expectation, Task, TaskError
 
 FAMILY = "micro-swe"

@@ -12,9 +12,9 @@ import openai
 from nanocode.agent.endpoint import MAX_RETRIES, EndpointFailure, EndpointResponder
 from nanocode.agent.results import valid_text
 from nanocode.agent.sandbox import Sandbox
-from nanocode.evaluation.human_eval import Answer, Asked, Way
-from nanocode.evaluation.human_eval_asking import agent_answer, chat_answer, chat_message
-from nanocode.evaluation.human_eval_problems import Problem
+from nanocode.evaluation.human_eval.asking import agent_answer, chat_answer, chat_message
+from nanocode.evaluation.human_eval.figures import Answer, Asked, Way
+from nanocode.evaluation.human_eval.problems import Problem
 from nanocode.inference.overflow import ContextOverflow
 
 

@@ -1,6 +1,6 @@
 """Runs a program against the tests of a problem in the sandbox and says what came of it.
 
-How the verdict is kept out of the program's reach: `nanocode.evaluation.code_judge`, which is what runs inside.
+How the verdict is kept out of the program's reach: `nanocode.evaluation.human_eval.judge`, which is what runs inside.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nanocode.agent.processes import Completed
 from nanocode.agent.profile import PROJECT
 from nanocode.agent.results import valid_text
 from nanocode.agent.sandbox import Limits, Sandbox
-from nanocode.evaluation import code_judge, code_values
+from nanocode.evaluation.human_eval import judge, values
 
 Outcome = Literal["passed", "assertion", "error", "timeout", "limits", "ended"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
@@ -108,15 +108,15 @@ class Judge:
 # Not isolated (-I): the environment is the sandbox's own, and fixes the order of sets.
 _COMMAND = (
     "exec python3 -P -s -S -c 'import sys; sys.path.insert(0, sys.argv[1]); "
-    f"from nanocode.evaluation.code_judge import main; main()' {PROJECT}/{_LIBRARY} {PROJECT}/{_CASE}"
+    f"from nanocode.evaluation.human_eval.judge import main; main()' {PROJECT}/{_LIBRARY} {PROJECT}/{_CASE}"
 )
 
 
 def _write_library(folder: Path) -> None:
     """The modules that run inside, under the names by which they import each other."""
-    package = folder / "nanocode" / "evaluation"
+    package = folder.joinpath(*judge.__name__.split(".")[:-1])
     package.mkdir(parents=True)
-    for module in (code_judge, code_values):
+    for module in (judge, values):
         source = Path(str(module.__file__))
         (package / source.name).write_bytes(source.read_bytes())
 
@@ -156,4 +156,4 @@ def _judgement(completed: Completed, secret: str) -> Judgement:
     if completed.stopped:
         return Judgement("limits", completed.exceeded or "too much output")
     last = completed.output.strip().splitlines()[-1:] or [f"exit code {completed.exit_code}"]
-    return Judgement("ended", f"without a verdict: {last[0][: code_judge.SHOWN_CHARACTERS]}")
+    return Judgement("ended", f"without a verdict: {last[0][: judge.SHOWN_CHARACTERS]}")

@@ -1,0 +1,1 @@
+"""micro-SWE: generated repositories with one bug, an issue that describes it, and a test that fails."""
