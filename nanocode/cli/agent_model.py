@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,6 +14,7 @@ from nanocode.agent.terminal_commands import Model, Models, ModelUnavailable
 from nanocode.agent.tools import TOOLS
 from nanocode.cli.context import open_repository
 from nanocode.cli.errors import one_line
+from nanocode.cli.interrupts import interrupted_afterwards
 from nanocode.conversation import render
 from nanocode.inference.sampling import Sampling
 
@@ -154,34 +153,19 @@ def _key(variable: str | None, environment: Mapping[str, str]) -> str | None:
 
 
 def _loaded(name: str | None, store: str | None) -> LoadedModel:
+    from nanocode.cli.model_loading import find_model, load
+
+    found = find_model(name, store)
     with interrupted_afterwards():
-        from nanocode.cli.model_loading import load_named
-        from nanocode.inference.responder import ModelResponder  # noqa: F401 - for JAX, which comes with it
         from nanocode.model.weights import ModelError
         from nanocode.tokenizer import TokenizerError
 
     try:
-        return load_named(name, store)
+        return load(found)
     except ModelError as error:
         raise ModelUnavailable(str(error)) from error
     except TokenizerError as error:
         raise ModelUnavailable(f"{error}: take the model from its store again") from error
-
-
-@contextmanager
-def interrupted_afterwards() -> Iterator[None]:
-    """Ctrl-C is heard when this is over: in the middle of its import it makes jaxlib crash the process."""
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    heard: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if heard:
-        raise KeyboardInterrupt
 
 
 def switchable(source: Source) -> Models:

@@ -13,6 +13,7 @@ from nanocode.agent.context import ContextWindow
 from nanocode.agent.session import StreamingResponder
 from nanocode.cli.context import StoreOption
 from nanocode.conversation import ConversationError, Message
+from nanocode.inference.cut import CutReply
 from nanocode.inference.overflow import ContextOverflow
 from nanocode.inference.sampling import Sampling
 
@@ -93,6 +94,8 @@ class Talk:
             typer.secho(f"no reply: {' '.join(str(error).split())}", fg="yellow", err=True)
             return False
         typer.echo()
+        if isinstance(message, CutReply):
+            typer.secho(f"({message.why})", dim=True, err=True)
         if message.tool_call is not None:
             name = message.tool_call.name
             typer.secho(f"(it would call {name} now: `nanocode agent` gives it tools)", dim=True, err=True)

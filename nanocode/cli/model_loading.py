@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanocode.cli.context import model_folder, open_repository, project_root
+from nanocode.cli.interrupts import interrupted_afterwards
 
 if TYPE_CHECKING:
     from artifacts.repository import Repository
@@ -47,16 +48,23 @@ def find_model(model: str | None, store: str | None) -> Found:
 
 
 def load_named(model: str | None, store: str | None) -> LoadedModel:
-    """MODEL behind the decoding engine. What is compiled for it is kept in `.nanocode/xla`, as in a run.
+    """MODEL behind the decoding engine. Raises as `find_model` and `load` do.
 
-    Raises UnknownModel, ArtifactError for altered files, ModelError, TokenizerError.
+    Loading JAX takes seconds: a name that means nothing is reported before.
     """
-    found = find_model(model, store)
-    # Loading JAX takes seconds: a name that means nothing is reported before.
-    from nanocode.inference.engine import Engine
-    from nanocode.model.weights import ModelError, load_model
-    from nanocode.tokenizer import Tokenizer
-    from nanocode.training.hardware import keep_compiled
+    return load(find_model(model, store))
+
+
+def load(found: Found) -> LoadedModel:
+    """The model in those files. What is compiled for it is kept in `.nanocode/xla`, as in a run.
+
+    Raises ModelError, TokenizerError, and KeyboardInterrupt only before and after JAX is imported.
+    """
+    with interrupted_afterwards():
+        from nanocode.inference.engine import Engine
+        from nanocode.model.weights import ModelError, load_model
+        from nanocode.tokenizer import Tokenizer
+        from nanocode.training.hardware import keep_compiled
 
     keep_compiled(project_root() / ".nanocode" / "xla")
     tokenizer = Tokenizer.load(found.folder / "tokenizer.json")

@@ -25,9 +25,9 @@ from nanocode.cli.agent_model import (
     Releases,
     Request,
     chosen_source,
-    interrupted_afterwards,
     switchable,
 )
+from nanocode.cli.interrupts import interrupted_afterwards
 from nanocode.conversation import ConversationError, Message, render, render_prompt
 from nanocode.inference.sampling import Sampling
 from nanocode.tokenizer import Tokenizer

@@ -12,6 +12,7 @@ from nanocode.cli import app, chat, model_loading
 from nanocode.cli.chat import Talk
 from nanocode.cli.context import Settings
 from nanocode.conversation import ConversationError, Message, ToolCall
+from nanocode.inference.cut import CutReply
 
 
 class Echo:
@@ -29,6 +30,9 @@ class Echo:
         if last == "stop":
             raise KeyboardInterrupt
         yield last
+        if last == "cut":
+            yield CutReply("assistant", f"{len(conversation)}: cut", why="cut off after 7 tokens")
+            return
         yield Message("assistant", f"{len(conversation)}: {last}", ToolCall("Read") if last == "call" else None)
 
 
@@ -54,6 +58,11 @@ def invoke(monkeypatch: pytest.MonkeyPatch, echo: Echo):
 def test_one_thing_is_said_and_the_reply_is_all_that_is_printed(invoke) -> None:
     result = invoke("nano", "-p", "hello")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "1: hello\n", "")
+
+
+def test_a_reply_that_was_cut_off_is_printed_and_says_so_on_stderr(invoke) -> None:
+    result = invoke("nano", "-p", "cut")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "1: cut\n", "(cut off after 7 tokens)\n")
 
 
 def test_what_is_piped_in_is_one_message(invoke, echo: Echo) -> None:
