@@ -29,7 +29,7 @@ _ENDS: Mapping[str, tuple[str, ...]] = {
     "edit": ("no_edit", "no_edit", "no_edit", "nobody", "plan", "moved", "moved", "twice", "twice"),
     "insert": ("no_edit", "no_edit", "no_edit", "plan"),
     "rename": ("no_edit", "no_edit", "nobody", "plan"),
-    "create": ("no_edit", "no_edit", "nobody", "plan", "exists"),
+    "create": ("no_edit", "no_edit", "nobody", "plan", "exists", "exists"),
     "run": ("no_bash", "no_bash", "nobody"),
     "fix": ("no_edit", "no_edit", "no_bash", "no_bash", "nobody", "plan"),
 }
