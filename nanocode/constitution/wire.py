@@ -48,8 +48,10 @@ def _message(entry: Any, where: str) -> Message:
         return message_from_reply(entry, where)
     if role not in ("system", "user", "tool"):
         raise WireError(f"{where}: unknown role {role!r}: expected system, user, assistant or tool")
-    if not isinstance(content, str) or not is_text(content):
-        raise WireError(f"{where}: content must be a string, without half a surrogate pair")
+    if not isinstance(content, str):
+        raise WireError(f"{where}: content must be a string")
+    if not is_text(content):
+        raise WireError(f"{where}: content holds half of a surrogate pair")
     kept = "tool_result" if role == "tool" else role
     return Message(cast(Literal["system", "user", "tool_result"], kept), content)
 

@@ -171,11 +171,6 @@ def _conversation(entries: Sequence[Any]) -> tuple[Message, ...]:
         check_turns(messages)
     except (WireError, ConversationError) as error:
         raise ApiError(str(error), parameter="messages") from None
-    for index, message in enumerate(messages):
-        call = message.tool_call
-        texts = [message.content] + ([] if call is None else [call.name, *call.arguments, *call.arguments.values()])
-        if not all(map(_is_unicode, texts)):
-            raise ApiError(f"messages[{index}] is not valid Unicode: it holds half a character", parameter="messages")
     if messages[-1].role not in ("user", "tool_result"):
         raise ApiError("the last message must come from the user or from a tool", parameter="messages")
     return tuple(messages)
@@ -190,11 +185,6 @@ def _plain(entry: Any) -> Any:
         content = "".join(part["text"] for part in content)
     role = "system" if entry.get("role") == "developer" else entry.get("role")
     return entry | {"role": role, "content": content}
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether it can be UTF-8: JSON's escapes can name one half of a surrogate pair."""
-    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _is_text(part: Any) -> bool:

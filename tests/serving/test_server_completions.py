@@ -330,4 +330,4 @@ def test_half_a_character_is_refused_like_any_other_wrong_message(address, where
         history[["user", "assistant", "tool"].index(where)]["content"] = half
     body = json.dumps({"model": MODEL, "messages": history})
     reply = httpx.post(f"{address}/v1/chat/completions", content=body, headers={"Content-Type": "application/json"})
-    assert reply.status_code == 400 and "is not valid Unicode" in reply.json()["error"]["message"]
+    assert reply.status_code == 400 and "half of a surrogate pair" in reply.json()["error"]["message"]
