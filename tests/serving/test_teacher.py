@@ -132,7 +132,7 @@ GENERATE = [system("generator"), user(TASK.prompt)]
         ({"model": MODEL, "messages": [system("critic"), user("hello")]}, 400, "must hold JSON"),
         ({"model": MODEL, "messages": [system("critic"), user("[" * 100_000)]}, 400, "must hold JSON"),
         ({"model": MODEL, "messages": [system("critic"), user(r'["\ud800"]')]}, 400, "must hold JSON"),
-        ({"model": MODEL, "messages": [system("generator"), user("\ud800")]}, 400, "half a surrogate pair"),
+        ({"model": MODEL, "messages": [system("generator"), user("\ud800")]}, 400, "half of a surrogate pair"),
         ({"model": MODEL, "messages": [system("critic")]}, 400, "one user message"),
         ({"model": MODEL, "messages": [system("critic"), user("{}")]}, 400, "JSON list"),
         ({"model": MODEL, "messages": [system("critic"), user("[]")]}, 400, "no assistant message"),
