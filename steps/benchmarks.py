@@ -13,7 +13,8 @@ from nanocode.config import EvaluationConfig
 from nanocode.evaluation.core.bundle import read_bundle
 from nanocode.evaluation.core.figures import Outcome, TaskResult, core_figures
 from nanocode.evaluation.core.scoring import Scorer
-from nanocode.evaluation.human_eval.figures import Completer, human_eval_figures, read_problems
+from nanocode.evaluation.human_eval.figures import Completer, human_eval_figures
+from nanocode.evaluation.human_eval.problems import read_problems
 from nanocode.training.progress import Progress
 from nanocode.training.stage import Running
 

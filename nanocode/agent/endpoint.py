@@ -15,6 +15,7 @@ from typing import Any
 import openai
 from openai import OpenAI, omit
 
+from nanocode.agent.results import valid_text
 from nanocode.constitution.prompts import tool_schemas
 from nanocode.constitution.wire import WireError, message_from_reply, to_openai
 from nanocode.conversation import MalformedReply, Message, ToolCall
@@ -79,18 +80,13 @@ class _Pieces:
         said = self._half + (choice.delta.content or "")
         # Endpoints that cut between UTF-16 units send a character in two halves.
         self._half = said[-1:] if "\ud800" <= said[-1:] <= "\udbff" else ""
-        piece = _whole(said[: len(said) - len(self._half)])
+        piece = valid_text(said[: len(said) - len(self._half)])
         self.text += piece
         return piece
 
     def first_call(self) -> dict[str, str] | None:
         """The call that counts."""
-        return {key: _whole(value) for key, value in self.calls[min(self.calls)].items()} if self.calls else None
-
-
-def _whole(text: str) -> str:
-    """Halves of a character that follow each other joined, others replaced."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return {key: valid_text(value) for key, value in self.calls[min(self.calls)].items()} if self.calls else None
 
 
 class EndpointResponder:

@@ -54,5 +54,5 @@ def _marker(characters: int) -> str:
 
 
 def valid_text(text: str) -> str:
-    """The text with lone surrogates, which no encoding can write, replaced by U+FFFD."""
+    """The text with halves of a character joined where they follow each other, else replaced by U+FFFD."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -15,6 +15,7 @@ from nanocode.agent.tools import TOOLS
 from nanocode.cli.context import open_repository
 from nanocode.cli.errors import one_line
 from nanocode.cli.interrupts import interrupted_afterwards
+from nanocode.cli.options import endpoint_key
 from nanocode.conversation import render
 from nanocode.inference.sampling import Sampling
 
@@ -141,15 +142,7 @@ def chosen_source(request: Request, environment: Mapping[str, str] = os.environ)
             "--top-k, --top-p, --min-p and --grammar work with trained releases only: leave them out",
             param_hint="--endpoint",
         )
-    return EndpointModels(request, _key(request.key_variable, environment))
-
-
-def _key(variable: str | None, environment: Mapping[str, str]) -> str | None:
-    if variable is None:
-        return None
-    if not environment.get(variable):
-        raise typer.BadParameter(f"the environment has no {variable}: export it", param_hint="--endpoint-key-env")
-    return environment[variable]
+    return EndpointModels(request, endpoint_key(request.key_variable, environment))
 
 
 def _loaded(name: str | None, store: str | None) -> LoadedModel:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from nanocode.evaluation.core.bundle import Bundle
     from nanocode.evaluation.function_calls import CallQuestion
     from nanocode.evaluation.function_calls_asking import FunctionCaller
-    from nanocode.evaluation.human_eval.figures import Completer, Problem, Way
+    from nanocode.evaluation.human_eval.figures import Completer, Way
+    from nanocode.evaluation.human_eval.problems import Problem
 
 PANEL = "Downloaded benchmarks"
 

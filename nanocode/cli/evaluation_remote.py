@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from nanocode.cli.options import endpoint_key
 from nanocode.config import EvaluationConfig
 
 if TYPE_CHECKING:
@@ -76,7 +77,4 @@ def remote_of(
         if url is not None or model is not None or key_variable is not None:
             raise typer.BadParameter("go together", param_hint="--endpoint and --endpoint-model")
         return None
-    key = None if key_variable is None else environment.get(key_variable)
-    if key_variable is not None and not key:
-        raise typer.BadParameter(f"the environment has no {key_variable}: export it", param_hint="--endpoint-key-env")
-    return Remote(url, model, key, concurrency, system)
+    return Remote(url, model, endpoint_key(key_variable, environment), concurrency, system)

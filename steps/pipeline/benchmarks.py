@@ -46,9 +46,11 @@ def import_benchmark(run: Run, name: str) -> str:
 
         return stage.run(folder, files, making.output)
 
-    artifact = run.name(f"benchmark-{name.replace('_', '-')}")
     return run.make(
-        Stage("import_benchmark", "benchmark", artifact, "steps.import_benchmark", {"files": files}), produce
+        Stage(
+            "import_benchmark", "benchmark", benchmark_artifact(run, name), "steps.import_benchmark", {"files": files}
+        ),
+        produce,
     )
 
 

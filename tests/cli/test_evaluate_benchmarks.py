@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import typer
+from benchmark_files import write_bundle, write_problems
 from rich.console import Console
 from scripted_server import MODEL, serving
 from typer.testing import CliRunner
@@ -31,14 +32,6 @@ from nanocode.inference.engine import Engine
 from nanocode.model.gpt import GPT
 from nanocode.tokenizer import Tokenizer
 
-PROBLEM = {
-    "task_id": "T/0",
-    "prompt": 'def one():\n    """One."""\n',
-    "entry_point": "one",
-    "canonical_solution": "    return 1\n",
-    "test": "def check(candidate):\n    assert candidate() == 1\n",
-}
-
 
 def invoke(*arguments: str) -> Any:
     return CliRunner().invoke(app, ["eval", *arguments], obj=Settings(), env={"COLUMNS": "300"})
@@ -46,21 +39,13 @@ def invoke(*arguments: str) -> Any:
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
-    folder = tmp_path / "bundle"
-    (folder / "eval_data").mkdir(parents=True)
-    task = {"label": "quiz", "dataset_uri": "quiz.jsonl", "num_fewshot": [1], "icl_task_type": "multiple_choice"}
-    (folder / "core.yaml").write_text(json.dumps({"icl_tasks": [task]}))
-    (folder / "eval_meta_data.csv").write_text("Eval Task,Random baseline\nquiz,50\n")
     rows = [{"query": f"def f{n}", "choices": ["return", "first"], "gold": n % 2} for n in range(8)]
-    (folder / "eval_data" / "quiz.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder
+    return write_bundle(tmp_path / "bundle", {"quiz": rows}, shots=1)
 
 
 @pytest.fixture
 def problems(tmp_path: Path) -> Path:
-    path = tmp_path / "problems.jsonl"
-    path.write_text(json.dumps(PROBLEM) + "\n")
-    return path
+    return write_problems(tmp_path / "problems.jsonl")
 
 
 @pytest.fixture

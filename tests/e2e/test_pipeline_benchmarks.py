@@ -7,33 +7,21 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from benchmark_files import write_bundle, write_problems
 
 pytestmark = pytest.mark.slow
-
-PROBLEM = {
-    "task_id": "T/0",
-    "prompt": 'def one():\n    """One."""\n',
-    "entry_point": "one",
-    "canonical_solution": "    return 1\n",
-    "test": "def check(candidate):\n    assert candidate() == 1\n",
-}
 
 
 @pytest.fixture
 def overrides(tmp_path: Path) -> list[str]:
     """A bundle of one task and a file of one problem."""
-    bundle = tmp_path / "bundle"
-    (bundle / "eval_data").mkdir(parents=True)
-    task = {"label": "quiz", "dataset_uri": "quiz.jsonl", "num_fewshot": [2], "icl_task_type": "multiple_choice"}
-    (bundle / "core.yaml").write_text(json.dumps({"icl_tasks": [task]}))
-    (bundle / "eval_meta_data.csv").write_text("Eval Task,Random baseline\nquiz,50\n")
     rows = [
         {"query": f"import {name}", "choices": ["os", "sys"], "gold": len(name) % 2}
         for name in ["a", "bb", "c", "dd", "e", "ff"]
     ]
-    (bundle / "eval_data" / "quiz.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "problems.jsonl").write_text(json.dumps(PROBLEM) + "\n")
-    return [f"evaluation.core_bundle={bundle}", f"evaluation.human_eval={tmp_path / 'problems.jsonl'}"]
+    bundle = write_bundle(tmp_path / "bundle", {"quiz": rows}, shots=2)
+    problems = write_problems(tmp_path / "problems.jsonl")
+    return [f"evaluation.core_bundle={bundle}", f"evaluation.human_eval={problems}"]
 
 
 def test_benchmarks_ask_every_model_and_nothing_else_is_made_again(copied, overrides):

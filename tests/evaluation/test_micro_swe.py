@@ -181,8 +181,6 @@ class Silent:
 
 def test_whoever_fixes_it_in_a_session_with_the_real_tools_has_solved_it() -> None:
     sandbox = Sandbox()
-    if not sandbox.available():
-        pytest.skip("no sandbox here")
     judge = TestsPass(sandbox)
     fixed = work_on(TASKS[0], Fixer(TASKS[0]), sandbox, 8, judge=judge)
     assert fixed.verdict.success and fixed.verdict.reasons == () and fixed.verdict.called_when_needed

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmark_files import write_bundle, write_problems
+from show_config import SHOW
 
 from artifacts.build import RunInfo, Stage
 from artifacts.differences import differences
@@ -19,7 +21,8 @@ from nanocode.config import ConfigError, EvaluationConfig
 from nanocode.evaluation.benchmarks import BenchmarkError
 from nanocode.evaluation.core.prompts import Prompt
 from nanocode.evaluation.core.scoring import Score
-from nanocode.evaluation.human_eval.figures import Answer, Asked, Problem, Way
+from nanocode.evaluation.human_eval.figures import Answer, Asked, Way
+from nanocode.evaluation.human_eval.problems import Problem
 from nanocode.stopping import Interrupted
 from nanocode.training.stage import Running
 from steps import benchmarks, import_benchmark
@@ -28,48 +31,19 @@ from steps.pipeline.outlook import expected
 from steps.pipeline.releasing import evaluate
 from steps.pipeline.survey import Survey, survey
 
-CONFIG = """
-name = "show"
-[[data.sources]]
-name = "prose"
-kind = "files"
-register_as = "text"
-licence = "MIT"
-glob = "*.txt"
-[model]
-depth = 1
-[constitution]
-sft_tasks = 24
-preference_tasks = 48
-"""
-PROBLEM = {
-    "task_id": "T/0",
-    "prompt": 'def one():\n    """One."""\n',
-    "entry_point": "one",
-    "canonical_solution": "    return 1\n",
-    "test": "def check(candidate):\n    assert candidate() == 1\n",
-}
+CONFIG = SHOW.format(folder=".")
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, str]:
     """A bundle of two tasks and a file of one problem, as overrides of the config."""
-    bundle = tmp_path / "bundle"
-    (bundle / "eval_data").mkdir(parents=True)
-    tasks = [
-        {"label": label, "dataset_uri": f"{label}.jsonl", "num_fewshot": [1], "icl_task_type": "multiple_choice"}
-        for label in ("first", "second")
-    ]
-    (bundle / "core.yaml").write_text(json.dumps({"icl_tasks": tasks}))
-    (bundle / "eval_meta_data.csv").write_text("Eval Task,Random baseline\nfirst,50\nsecond,50\n")
+    rows = [{"query": f"q{n}", "choices": ["yes", "no"], "gold": n % 2} for n in range(6)]
+    bundle = write_bundle(tmp_path / "bundle", {"first": rows, "second": rows}, shots=1)
     (bundle / "notes.txt").write_text("not needed")
-    rows = "".join(json.dumps({"query": f"q{n}", "choices": ["yes", "no"], "gold": n % 2}) + "\n" for n in range(6))
-    for label in ("first", "second"):
-        (bundle / "eval_data" / f"{label}.jsonl").write_text(rows)
-    (tmp_path / "problems.jsonl").write_text(json.dumps(PROBLEM) + "\n")
+    problems = write_problems(tmp_path / "problems.jsonl")
     return {
         "core": f"evaluation.core_bundle={bundle}",
-        "human_eval": f"evaluation.human_eval={tmp_path / 'problems.jsonl'}",
+        "human_eval": f"evaluation.human_eval={problems}",
     }
 
 

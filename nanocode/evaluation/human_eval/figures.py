@@ -18,10 +18,8 @@ from typing import Any, Literal, Protocol, get_args
 
 from nanocode.agent.sandbox import Sandbox
 from nanocode.evaluation.human_eval.execution import Judge, Judgement
-from nanocode.evaluation.human_eval.problems import Problem, read_problems
+from nanocode.evaluation.human_eval.problems import Problem
 from nanocode.evaluation.pass_at_k import mean_over_problems, pass_at_k, pass_hat_k
-
-__all__ = ["Answer", "Asked", "Completer", "HumanEval", "Problem", "Way", "human_eval_figures", "read_problems"]
 
 Way = Literal["completion", "chat", "agent"]
 WAYS: tuple[Way, ...] = get_args(Way)
